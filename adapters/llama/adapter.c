@@ -1,0 +1,154 @@
+/* Making, attaching, messages, memory. */
+#include "adapters/llama/internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *default_alloc(void *user, size_t size) {
+	(void)user;
+	return malloc(size);
+}
+
+static void default_free(void *user, void *memory) {
+	(void)user;
+	free(memory);
+}
+
+ckv_status ckv_llama_fail(ckv_llama *ckv, ckv_status status, const char *format, ...) {
+	va_list args;
+	va_start(args, format);
+	ckv->error.status = status;
+	if (vsnprintf(ckv->error.message, sizeof ckv->error.message, format, args) < 0) {
+		ckv->error.message[0] = '\0';
+	}
+	va_end(args);
+	return status;
+}
+
+void *ckv_llama_alloc(ckv_llama *ckv, size_t count, size_t size) {
+	if (size && count > (size_t)PTRDIFF_MAX / size) {
+		return NULL;
+	}
+	size_t bytes = count * size;
+	return ckv->allocator.alloc(ckv->allocator.user, bytes ? bytes : 1);
+}
+
+void ckv_llama_release(ckv_llama *ckv, void *memory) {
+	if (memory) {
+		ckv->allocator.free(ckv->allocator.user, memory);
+	}
+}
+
+ckv_status ckv_llama_create(ckv_llama **ckv, const char *policy, ckv_error *error) {
+	ckv_params params;
+	if (ckv) {
+		*ckv = NULL;
+	}
+	ckv_status status = ckv_policy_parse(policy, &params, error);
+	return status ? status : ckv_llama_create_params(ckv, &params, NULL, error);
+}
+
+ckv_status ckv_llama_create_params(ckv_llama **ckv, const ckv_params *params, const ckv_ctx_options *options,
+                                   ckv_error *error) {
+	ckv_allocator allocator = {default_alloc, default_free, NULL};
+	ckv_ctx *core;
+	if (!ckv) {
+		return CKV_ERR_ARG;
+	}
+	*ckv = NULL;
+	ckv_status status = ckv_ctx_create(&core, params, options, error);
+	if (status) {
+		return status;
+	}
+	if (options && options->allocator) {
+		allocator = *options->allocator;
+	}
+	ckv_llama *made = allocator.alloc(allocator.user, sizeof *made);
+	if (!made) {
+		ckv_ctx_free(core);
+		if (error) {
+			error->status = CKV_ERR_NOMEM;
+			snprintf(error->message, sizeof error->message, "no memory for the adapter");
+		}
+		return CKV_ERR_NOMEM;
+	}
+	memset(made, 0, sizeof *made);
+	made->core = core;
+	made->allocator = allocator;
+	*ckv = made;
+	return CKV_OK;
+}
+
+void ckv_llama_free(ckv_llama *ckv) {
+	if (!ckv) {
+		return;
+	}
+	ckv_llama_observe_clear(ckv);
+	ckv_llama_drop(ckv);
+	ckv_llama_release(ckv, ckv->seen.layers);
+	ckv_llama_release(ckv, ckv->report_layers);
+	ckv_llama_release(ckv, ckv->report_kept);
+	ckv_ctx_free(ckv->core);
+	ckv_llama_release(ckv, ckv);
+}
+
+const char *ckv_llama_message(const ckv_llama *ckv) { return ckv ? ckv->error.message : ""; }
+
+void ckv_llama_on_progress(ckv_llama *ckv, ckv_llama_progress callback, void *user) {
+	if (ckv) {
+		ckv->progress = callback;
+		ckv->progress_user = user;
+	}
+}
+
+uint64_t ckv_llama_cache_alloc(const ckv_llama *ckv) { return ckv ? ckv->cache_alloc : 0; }
+
+ckv_status ckv_llama_attach(ckv_llama *ckv, struct llama_context_params *params) {
+	if (!ckv || !params) {
+		return CKV_ERR_ARG;
+	}
+	if (params->flash_attn_type == LLAMA_FLASH_ATTN_TYPE_DISABLED) {
+		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
+		                      "flash attention is disabled: without it attention is no single node that can be observed");
+	}
+	if (params->cb_eval != ckv_llama_eval || params->cb_eval_user_data != ckv) {
+		ckv->next = params->cb_eval;
+		ckv->next_user = params->cb_eval_user_data;
+	}
+	params->flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+	params->cb_eval = ckv_llama_eval;
+	params->cb_eval_user_data = ckv;
+	ckv->params = *params;
+	ckv->attached = true;
+	return CKV_OK;
+}
+
+static ckv_status refuse(ckv_error *error, const char *why) {
+	if (error) {
+		error->status = CKV_ERR_UNSUPPORTED;
+		snprintf(error->message, sizeof error->message, "this model's cache can't be compressed: %s", why);
+	}
+	return CKV_ERR_UNSUPPORTED;
+}
+
+ckv_status ckv_llama_check_model(const struct llama_model *model, ckv_error *error) {
+	if (!model) {
+		return CKV_ERR_ARG;
+	}
+	if (llama_model_is_recurrent(model)) {
+		return refuse(error, "it is recurrent, its state has no tokens that could be dropped");
+	}
+	if (llama_model_is_hybrid(model)) {
+		return refuse(error, "it is a hybrid with recurrent layers, which is not supported");
+	}
+	if (llama_model_is_diffusion(model) || llama_model_has_encoder(model) || !llama_model_has_decoder(model)) {
+		return refuse(error, "it is no causal decoder");
+	}
+	enum llama_rope_type rope = llama_model_rope_type(model);
+	if (rope == LLAMA_ROPE_TYPE_MROPE || rope == LLAMA_ROPE_TYPE_IMROPE || rope == LLAMA_ROPE_TYPE_VISION) {
+		return refuse(error, "its positions have several dimensions (M-RoPE)");
+	}
+	return CKV_OK;
+}

@@ -1,0 +1,200 @@
+/* llama.cpp's sequence state, written by us for the kept rows alone.
+ *
+ * Reading the whole state, cutting it and writing it back would need a second copy of the full cache just when memory is
+ * short. The rows are therefore read from the cache tensors, and only what is kept is ever copied. The layout is internal to
+ * llama.cpp; what we rely on (version LLAMA_STATE_SEQ_VERSION 3):
+ *
+ *   u32 magic, i32 seq; u32 n_streams; for each stream: u32 n_cells and, unless that is 0,
+ *     n_cells x {i32 position, u32 1, i32 seq}; u32 v_transposed; u32 n_layers;
+ *     for each layer {i32 type, u64 row bytes, n_cells rows} of K, then the same of V.
+ *   Sliding-window models: the global layers' cache so, then the window layers' cache so.
+ *
+ * It is checked where it is used: the size that this predicts must be the size that llama.cpp says the sequence has, or nothing is
+ * touched. Tests compare a state of all rows with llama.cpp's own, byte for byte. */
+#include "adapters/llama/internal.h"
+
+#include <string.h>
+
+enum { HEAD_BYTES = 8, CELL_BYTES = 12, LAYER_BYTES = 12 };
+
+static const uint32_t state_magic = 0xaf143cd8u;
+
+static size_t row_bytes(const struct ggml_tensor *root) { return ggml_row_size(root->type, root->ne[0]); }
+
+static size_t n_streams(const layer_view *layer) { return (size_t)layer->k_root->ne[2]; }
+
+/* Bytes of one cache's part with n cells in one stream. */
+static size_t part_size(const layer_keep *keep, int32_t n_layers, size_t n) {
+	size_t size = 4 + 4 * n_streams(keep[0].layer) + n * CELL_BYTES + 8;
+	for (int32_t i = 0; i < n_layers; i++) {
+		const layer_view *layer = keep[i].layer;
+		size += 2 * LAYER_BYTES + n * (row_bytes(layer->k_root) + row_bytes(layer->v_root));
+	}
+	return size;
+}
+
+static size_t window_part_size(struct llama_context *ctx, llama_seq_id seq) {
+	size_t size = llama_state_seq_get_size_ext(ctx, seq, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+	return size > HEAD_BYTES ? size - HEAD_BYTES : 0;
+}
+
+ckv_status ckv_llama_state_check(ckv_llama *ckv, struct llama_context *ctx, const layer_keep *keep, int32_t n_layers,
+                                 bool sliding, int32_t n_tokens) {
+	llama_seq_id seq = ckv->seen.seq;
+	size_t size = llama_state_seq_get_size(ctx, seq);
+	size_t expected = HEAD_BYTES + part_size(keep, n_layers, (size_t)n_tokens);
+	expected += sliding ? window_part_size(ctx, seq) : 0;
+	if (size != expected) {
+		return ckv_llama_fail(
+		    ckv, CKV_ERR_UNSUPPORTED,
+		    "llama.cpp says the state of sequence %d has %zu bytes where %zu were expected: a state format "
+		    "that is not known here",
+		    seq, size, expected);
+	}
+	return CKV_OK;
+}
+
+static uint8_t *put(uint8_t *at, const void *data, size_t size) {
+	memcpy(at, data, size);
+	return at + size;
+}
+
+static uint8_t *put_u32(uint8_t *at, uint32_t value) { return put(at, &value, sizeof value); }
+
+static uint8_t *put_layer_head(uint8_t *at, const struct ggml_tensor *root) {
+	uint64_t row = row_bytes(root);
+	at = put_u32(at, (uint32_t)root->type);
+	return put(at, &row, sizeof row);
+}
+
+/* The kept rows of one tensor; each head's slice of a row may come from another token. */
+static ckv_status put_rows(ckv_llama *ckv, const layer_keep *keep, const struct ggml_tensor *root, int32_t dim,
+                           uint8_t *at) {
+	host_rows rows;
+	ckv_status status = ckv_llama_rows(ckv, keep->layer, root, &rows);
+	if (status) {
+		return status;
+	}
+	size_t row = row_bytes(root), slice = keep->n_lists == 1 ? row : ggml_row_size(root->type, dim);
+	for (int32_t list = 0; list < keep->n_lists; list++) {
+		const int32_t *positions = keep->positions + (size_t)list * (size_t)keep->n_keep;
+		for (int32_t i = 0; i < keep->n_keep; i++) {
+			const uint8_t *from = rows.data + (size_t)positions[i] * rows.stride + (size_t)list * slice;
+			memcpy(at + (size_t)i * row + (size_t)list * slice, from, slice);
+		}
+	}
+	ckv_llama_rows_free(ckv, &rows);
+	return CKV_OK;
+}
+
+/* Labels are the last n positions: they only have to increase, end with the last one, and be what llama.cpp expects next. */
+static uint8_t *put_cells(uint8_t *at, llama_seq_id seq, int32_t n_tokens, int32_t n) {
+	at = put_u32(at, (uint32_t)n);
+	for (int32_t i = 0; i < n; i++) {
+		at = put_u32(at, (uint32_t)(n_tokens - n + i));
+		at = put_u32(at, 1);
+		at = put_u32(at, (uint32_t)seq);
+	}
+	return at;
+}
+
+static ckv_status put_tensors(ckv_llama *ckv, const layer_keep *keep, int32_t n_layers, uint8_t **at) {
+	for (int values = 0; values < 2; values++) {
+		for (int32_t i = 0; i < n_layers; i++) {
+			const layer_view *layer = keep[i].layer;
+			const struct ggml_tensor *root = values ? layer->v_root : layer->k_root;
+			*at = put_layer_head(*at, root);
+			ckv_status status = put_rows(ckv, &keep[i], root, values ? layer->dim_v : layer->dim_k, *at);
+			if (status) {
+				return status;
+			}
+			*at += (size_t)keep[i].n_keep * row_bytes(root);
+		}
+	}
+	return CKV_OK;
+}
+
+static ckv_status put_part(ckv_llama *ckv, const layer_keep *keep, int32_t n_layers, int32_t n_tokens, uint8_t **at) {
+	const layer_view *first = keep[0].layer;
+	size_t streams = n_streams(first), own = (size_t)first->cells[0] / (size_t)first->k_root->ne[1];
+	ckv_status status = CKV_OK;
+	*at = put_u32(*at, (uint32_t)streams);
+	for (size_t s = 0; s < streams && status == CKV_OK; s++) {
+		if (s != own) {
+			*at = put_u32(*at, 0);
+			continue;
+		}
+		*at = put_cells(*at, ckv->seen.seq, n_tokens, keep[0].n_keep);
+		*at = put_u32(*at, 0); /* V is not transposed */
+		*at = put_u32(*at, (uint32_t)n_layers);
+		status = put_tensors(ckv, keep, n_layers, at);
+	}
+	return status;
+}
+
+/* llama.cpp's own bytes of the sliding-window part. */
+static ckv_status put_window_part(ckv_llama *ckv, struct llama_context *ctx, size_t size, uint8_t **at) {
+	llama_seq_id seq = ckv->seen.seq;
+	size_t whole = size + HEAD_BYTES;
+	uint8_t *copy = ckv_llama_alloc(ckv, whole, 1);
+	if (!copy) {
+		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the sliding-window layers (%zu bytes)", whole);
+	}
+	size_t got = llama_state_seq_get_data_ext(ctx, copy, whole, seq, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+	if (got == whole) {
+		*at = put(*at, copy + HEAD_BYTES, size);
+	}
+	ckv_llama_release(ckv, copy);
+	return got == whole ? CKV_OK
+	                    : ckv_llama_fail(ckv, CKV_ERR_HOST, "llama.cpp did not give the sliding-window layers' state");
+}
+
+static ckv_status hold(ckv_llama *ckv, struct llama_context *ctx, size_t size) {
+	ckv_llama_drop(ckv);
+	ckv->held.data = ckv_llama_alloc(ckv, size, 1);
+	if (!ckv->held.data) {
+		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the kept rows (%zu bytes)", size);
+	}
+	ckv->held.size = size;
+	ckv->held.model = llama_get_model(ctx);
+	return CKV_OK;
+}
+
+ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, const layer_keep *keep, int32_t n_layers,
+                                 bool sliding, int32_t n_tokens) {
+	size_t window = sliding ? window_part_size(ctx, ckv->seen.seq) : 0;
+	size_t size = HEAD_BYTES + part_size(keep, n_layers, (size_t)keep[0].n_keep) + window;
+	ckv_status status = hold(ckv, ctx, size);
+	if (status) {
+		return status;
+	}
+	uint8_t *at = put_u32(ckv->held.data, state_magic);
+	at = put_u32(at, (uint32_t)ckv->seen.seq);
+	status = put_part(ckv, keep, n_layers, n_tokens, &at);
+	if (status == CKV_OK && sliding) {
+		status = put_window_part(ckv, ctx, window, &at);
+	}
+	if (status) {
+		ckv_llama_drop(ckv);
+	}
+	return status;
+}
+
+ckv_status ckv_llama_state_copy(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {
+	ckv_status status = hold(ckv, ctx, llama_state_seq_get_size(ctx, seq));
+	if (status) {
+		return status;
+	}
+	if (llama_state_seq_get_data(ctx, ckv->held.data, ckv->held.size, seq) != ckv->held.size) {
+		ckv_llama_drop(ckv);
+		return ckv_llama_fail(ckv, CKV_ERR_HOST, "llama.cpp did not give the state of sequence %d", seq);
+	}
+	return CKV_OK;
+}
+
+void ckv_llama_drop(ckv_llama *ckv) {
+	if (ckv) {
+		ckv_llama_release(ckv, ckv->held.data);
+		memset(&ckv->held, 0, sizeof ckv->held);
+	}
+}

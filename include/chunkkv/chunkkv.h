@@ -1,0 +1,297 @@
+/* libchunkkv: which tokens of a KV cache to keep, on plain arrays, for any engine.
+ *
+ * The shape of a use:
+ *
+ *     ckv_params params;
+ *     ckv_policy_parse("chunkkv:window=16", &params, NULL);
+ *     ckv_ctx *ctx;
+ *     ckv_ctx_create(&ctx, &params, NULL);
+ *     for each layer:  ckv_select(ctx, &layer, ckv_keep_percent(10), &keep);   -> keep.positions
+ *     ckv_ctx_free(ctx);
+ *
+ * Conventions of the whole interface:
+ *  - Structs that may grow start with their own size; fill them with their _default() or _init() call.
+ *  - Every call that can fail returns a ckv_status. On an error its outputs are not touched unless said otherwise, and
+ *    nothing else has changed either.
+ *  - Views are borrowed for the call only. Outputs go to memory of the caller.
+ *  - A context may be used by one thread at a time; different contexts are independent. Functions without a context are
+ *    safe to call from any thread.
+ *  - Shapes: T tokens, H query heads, G KV heads (G divides H; query head h reads KV head h / (H / G)), d head dimension.
+ *    Tokens are in ascending order of position. Scores are float, higher means keep.
+ */
+#ifndef CHUNKKV_H
+#define CHUNKKV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CKV_VERSION_MAJOR 0
+#define CKV_VERSION_MINOR 1
+#define CKV_VERSION_PATCH 0
+
+#if defined(CKV_BUILD) && defined(__GNUC__)
+#define CKV_API __attribute__((visibility("default")))
+#else
+#define CKV_API
+#endif
+
+/* ---------------------------------------------------------------- status */
+
+/* Never renumbered. */
+typedef enum ckv_status {
+	CKV_OK = 0,
+	CKV_ERR_ARG = 1,         /* an argument is wrong by itself: NULL, negative, out of range, shapes that disagree */
+	CKV_ERR_NOMEM = 2,       /* the allocator returned NULL, or a size does not fit size_t */
+	CKV_ERR_CAPACITY = 3,    /* the caller's array is too small; the needed number of entries is told */
+	CKV_ERR_POLICY = 4,      /* a policy or budget text could not be understood */
+	CKV_ERR_UNSUPPORTED = 5, /* well-formed, but this model, cache or combination cannot be compressed */
+	CKV_ERR_NUMERIC = 6,     /* NaN or infinity where a decision would hang on it */
+	CKV_ERR_STATE = 7,       /* the call came at the wrong time (nothing observed, wrong sequence, ...) */
+	CKV_ERR_HOST = 8,        /* the engine refused or failed a call */
+	CKV_ERR_CANCELLED = 9    /* a callback of the caller asked to stop */
+} ckv_status;
+
+/* A fixed English phrase for a status; never NULL. */
+CKV_API const char *ckv_strerror(ckv_status status);
+
+/* Where calls without a context leave their message. Owned by the caller, may be NULL everywhere. */
+typedef struct ckv_error {
+	ckv_status status;
+	char message[256]; /* one line, what was wrong and what to do; "" after success */
+} ckv_error;
+
+/* ---------------------------------------------------------------- memory */
+
+/* All memory of a context comes from here. alloc returns memory for any object, or NULL; free takes what alloc gave, never
+ * NULL. Both may be called from the thread that uses the context, only. */
+typedef struct ckv_allocator {
+	void *(*alloc)(void *user, size_t size);
+	void (*free)(void *user, void *memory);
+	void *user;
+} ckv_allocator;
+
+/* ---------------------------------------------------------------- policy */
+
+/* A policy: scorer x selector with their parameters. The name fields point to static strings of the registry (any string
+ * with the name of a registered one is accepted). Ranges are checked by ckv_ctx_create. */
+typedef struct ckv_params {
+	size_t size;
+	const char *preset; /* name of the preset it came from, for reports */
+	const char *scorer; /* "none": nothing is scored */
+	const char *selector;
+	int32_t window;    /* W: last queries that are observed, and last tokens that are protected; 0 to 65536 */
+	int32_t kernel;    /* width of the average pooling along tokens; odd, 1 to 255 */
+	int32_t chunk;     /* C: tokens in a chunk; 1 to 65536 */
+	int32_t sinks;     /* first tokens that are protected; 0 to 65536 */
+	int32_t reference; /* 0: exactly the budget, sinks and window protected; 1: the published code's own counts */
+} ckv_params;
+
+/* The preset "chunkkv". */
+CKV_API void ckv_params_default(ckv_params *params);
+
+/* Parses `preset[:key=value,...]`, e.g. "chunkkv:chunk=10,window=32". Unknown presets, keys and names are errors that name
+ * the nearest one; so are keys that the policy does not use, and values out of range. *params is written on success only.
+ * Errors: CKV_ERR_ARG, CKV_ERR_POLICY. */
+CKV_API ckv_status ckv_policy_parse(const char *text, ckv_params *params, ckv_error *error);
+
+/* Writes the policy as text that ckv_policy_parse reads back to the same parameters: the preset and what differs from it.
+ * Returns the length without the terminating zero, as snprintf does; buffer may be NULL when capacity is 0. */
+CKV_API size_t ckv_policy_format(const ckv_params *params, char *buffer, size_t capacity);
+
+/* What a policy must be shown of a layer (ckv_params_needs). Keys are always needed. */
+enum {
+	CKV_NEED_QUERIES = 1u << 0, /* the last n_queries queries, after RoPE */
+	CKV_NEED_VALUES = 1u << 1
+};
+
+typedef struct ckv_needs {
+	uint32_t flags;
+	int32_t n_queries; /* 0 without CKV_NEED_QUERIES */
+} ckv_needs;
+
+/* Errors: CKV_ERR_ARG, CKV_ERR_POLICY (unknown scorer). */
+CKV_API ckv_status ckv_params_needs(const ckv_params *params, ckv_needs *needs);
+
+/* What there is, for listings. The strings are static; i counts from 0; NULL past the end. */
+typedef struct ckv_method_info {
+	const char *name;
+	const char *summary; /* one line */
+	const char *paper;   /* title and arXiv number, or "" */
+	const char *uses;    /* comma-separated parameter keys it reads, or "" */
+} ckv_method_info;
+
+typedef struct ckv_param_info {
+	const char *key;
+	const char *summary;
+	int32_t minimum, maximum; /* of numbers; both 0 for names */
+} ckv_param_info;
+
+CKV_API const ckv_method_info *ckv_preset_info(size_t i);
+CKV_API const ckv_method_info *ckv_scorer_info(size_t i);
+CKV_API const ckv_method_info *ckv_selector_info(size_t i);
+CKV_API const ckv_param_info *ckv_param_info_at(size_t i);
+
+/* ---------------------------------------------------------------- budget */
+
+typedef enum ckv_budget_kind {
+	CKV_BUDGET_TOKENS = 0,  /* value: tokens to keep */
+	CKV_BUDGET_PERCENT = 1, /* value: percent of T to keep, rounded half up, at least one token */
+	CKV_BUDGET_REMOVE = 2   /* value: fraction of T removed, truncated as in the published code, at least one token kept */
+} ckv_budget_kind;
+
+typedef struct ckv_budget {
+	ckv_budget_kind kind;
+	double value;
+} ckv_budget;
+
+static inline ckv_budget ckv_keep_tokens(int32_t n) {
+	ckv_budget b = {CKV_BUDGET_TOKENS, (double)n};
+	return b;
+}
+static inline ckv_budget ckv_keep_percent(double percent) {
+	ckv_budget b = {CKV_BUDGET_PERCENT, percent};
+	return b;
+}
+static inline ckv_budget ckv_remove_fraction(double fraction) {
+	ckv_budget b = {CKV_BUDGET_REMOVE, fraction};
+	return b;
+}
+
+/* Parses "10%" or "512". Everything else ("0.1", "0", "110%") is an error that says what is meant.
+ * Errors: CKV_ERR_ARG, CKV_ERR_POLICY. */
+CKV_API ckv_status ckv_budget_parse(const char *text, ckv_budget *budget, ckv_error *error);
+
+/* Tokens to keep of n_tokens; may exceed n_tokens when a token count does. Errors: CKV_ERR_ARG for a value out of range. */
+CKV_API ckv_status ckv_budget_resolve(ckv_budget budget, int32_t n_tokens, int32_t *n_keep);
+
+/* ---------------------------------------------------------------- layers */
+
+typedef enum ckv_dtype {
+	CKV_F32 = 0,
+	CKV_F16 = 1,
+	CKV_BF16 = 2,
+	CKV_DECODED = 3 /* rows of any other type, read through view.decode */
+} ckv_dtype;
+
+/* Reads one head's row: n (= head_dim) values from `row` to `out`. Must not fail. */
+typedef void (*ckv_row_decoder)(const void *row, float *out, size_t n, void *user);
+
+/* A borrowed view of [n_heads][n_tokens][head_dim]; the row of (head, token) starts at
+ * data + head * stride_head + token * stride_token. Strides are in bytes, elements of a row are adjacent. */
+typedef struct ckv_view {
+	const void *data;
+	ckv_dtype dtype;
+	int32_t n_heads, n_tokens, head_dim;
+	size_t stride_head, stride_token;
+	size_t row_bytes;       /* CKV_DECODED: bytes of one head's row; otherwise ignored */
+	ckv_row_decoder decode; /* CKV_DECODED only */
+	void *decode_user;
+} ckv_view;
+
+/* One layer's cache as the core sees it. Start from ckv_layer_init. A view that is not needed stays zero. */
+typedef struct ckv_layer {
+	size_t size;
+	int32_t index;   /* for messages */
+	ckv_view k;      /* [G][T][d] */
+	ckv_view v;      /* [G][T][d_v] */
+	ckv_view q;      /* [H][n][d]: the last n queries, after RoPE, the last one being token T-1's */
+	float scale;     /* logits are q.k * scale; 0: 1/sqrt(d) */
+	float logit_cap; /* logits become cap * tanh(logit / cap); 0: none */
+} ckv_layer;
+
+CKV_API void ckv_layer_init(ckv_layer *layer);
+
+/* --------------------------------------------------------------- context */
+
+typedef struct ckv_ctx ckv_ctx;
+
+/* Bits of ckv_ctx_options.cpu_disable. */
+enum { CKV_CPU_AVX2 = 1u << 0 };
+
+typedef struct ckv_ctx_options {
+	size_t size;
+	const ckv_allocator *allocator; /* copied; NULL: malloc and free */
+	uint32_t cpu_disable;           /* instruction sets not to use, for tests */
+} ckv_ctx_options;
+
+CKV_API void ckv_ctx_options_default(ckv_ctx_options *options);
+
+/* Checks the parameters and makes a context. options may be NULL. *ctx is NULL after an error, and error, if given, says
+ * what was wrong. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_POLICY. */
+CKV_API ckv_status ckv_ctx_create(ckv_ctx **ctx, const ckv_params *params, const ckv_ctx_options *options, ckv_error *error);
+
+/* NULL is allowed. */
+CKV_API void ckv_ctx_free(ckv_ctx *ctx);
+
+/* What the last failed call on this context found, one line, valid until the next call; "" when there was none. */
+CKV_API const char *ckv_ctx_message(const ckv_ctx *ctx);
+
+/* The parameters it was made with, valid as long as the context. */
+CKV_API const ckv_params *ckv_ctx_params(const ckv_ctx *ctx);
+
+/* Name of the instruction set in use: "c", "avx2". */
+CKV_API const char *ckv_ctx_isa(const ckv_ctx *ctx);
+
+/* ------------------------------------------------------------- selection */
+
+/* Why a selection is what it is. */
+typedef enum ckv_reason {
+	CKV_SELECTED = 0,         /* by score, to the budget */
+	CKV_KEPT_ALL_POLICY = 1,  /* the policy keeps everything */
+	CKV_KEPT_ALL_BUDGET = 2,  /* the budget is not smaller than the cache */
+	CKV_KEPT_ALL_WINDOW = 3,  /* the cache is not longer than the observation window */
+	CKV_KEPT_ALL_CHUNK = 4,   /* the cache is shorter than one chunk */
+	CKV_KEPT_ALL_SLIDING = 6, /* the cache is not longer than the sliding window of the model */
+	CKV_PROTECTED_ONLY = 5    /* sinks and window alone reach the budget: sinks, then the newest, nothing by score */
+} ckv_reason;
+
+/* A fixed English phrase; never NULL. */
+CKV_API const char *ckv_reason_text(ckv_reason reason);
+
+/* Result of ckv_select. The caller sets the first four fields (ckv_keep_init), the call the others. */
+typedef struct ckv_keep {
+	size_t size;
+	int32_t *positions; /* out: kept positions, ascending; list after list when they differ by head */
+	size_t capacity;    /* entries at positions; T * G is always enough, and in exact mode n_keep * G */
+	int32_t *offsets;   /* out: n_lists + 1 entries, or NULL; list i is positions[offsets[i] .. offsets[i + 1] - 1] */
+
+	int32_t n_lists;    /* 1: the same for all heads; else G */
+	size_t n_positions; /* entries written; after CKV_ERR_CAPACITY: entries that suffice */
+	int32_t n_keep;     /* tokens of the longest list */
+	ckv_reason reason;
+	float attention_kept; /* share of the observed window's attention that falls on what is kept, 0 to 1; -1: not observed */
+} ckv_keep;
+
+CKV_API void ckv_keep_init(ckv_keep *keep, int32_t *positions, size_t capacity, int32_t *offsets);
+
+/* Scores of one layer by the context's scorer: scores[G][T], memory of the caller. Sources: the scorer's own file.
+ * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_UNSUPPORTED (policy without scorer, T <= window), CKV_ERR_NUMERIC. */
+CKV_API ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, float *scores);
+
+/* Scores one layer and selects what to keep of it. A cache too short for the policy is kept whole, see keep->reason.
+ * offsets, when given, must have room for G + 1 entries. On CKV_ERR_CAPACITY keep->n_positions is what suffices.
+ * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_CAPACITY, CKV_ERR_NUMERIC. */
+CKV_API ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, ckv_keep *keep);
+
+/* The selector alone, over the caller's scores [n_heads][n_tokens], all finite. As ckv_select otherwise; attention_kept is
+ * -1. */
+CKV_API ckv_status ckv_select_scores(ckv_ctx *ctx, const float *scores, int32_t n_heads, int32_t n_tokens, ckv_budget budget,
+                                     ckv_keep *keep);
+
+/* ------------------------------------------------------------ compaction */
+
+/* Gathers the kept rows of a view: row j of head h goes to dst + h * stride_head + j * stride_token, bytes unchanged. dst may be
+ * the view's own memory with its own strides (rows only move towards the front) and must not overlap it otherwise. positions
+ * are as ckv_select left them in keep. Lists of different length leave the rest of a shorter head's rows as it was.
+ * Errors: CKV_ERR_ARG (positions not ascending or outside the view, lists and heads that disagree). */
+CKV_API ckv_status ckv_compact(const ckv_view *view, const ckv_keep *keep, void *dst, size_t stride_head,
+                               size_t stride_token);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

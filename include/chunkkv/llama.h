@@ -1,0 +1,122 @@
+/* libchunkkv-llama: KV-cache compression around an existing llama.cpp program.
+ *
+ *     ckv_llama *ckv;
+ *     ckv_llama_create(&ckv, "chunkkv", NULL);
+ *     ckv_llama_attach(ckv, &cparams);                          before llama_init_from_model
+ *     ctx = llama_init_from_model(model, cparams);
+ *     ckv_llama_prefill(ckv, ctx, 0, tokens, n_tokens);         llama_decode in batches, observed
+ *     ckv_llama_compress(ckv, ctx, 0, ckv_keep_percent(10), &report);
+ *     ckv_llama_shrink(ckv, &ctx, 0, report.n_cells + n_new);   optional: into a context of that size
+ *     ... llama_decode as ever: the next position is n_tokens.
+ *
+ * Only llama.cpp's public C interface is used, so any backend works. What can't be compressed is refused with CKV_ERR_UNSUPPORTED
+ * and a message that names the reason, before anything is changed.
+ *
+ * Positions: a kept token keeps the rotation of its true position, and the next token's position goes on from the tokens
+ * seen. In llama.cpp's bookkeeping the kept cells are labelled with the last n positions of the sequence: labels only serve
+ * the causal mask. So llama_memory_seq_rm(mem, seq, n_tokens, -1) still takes back what was generated, and shorter prefixes
+ * can't be restored.
+ *
+ * Threads: one ckv_llama serves one thread at a time, like the llama_context it is attached to.
+ */
+#ifndef CHUNKKV_LLAMA_H
+#define CHUNKKV_LLAMA_H
+
+#include "chunkkv/chunkkv.h"
+
+#include <llama.h>
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ckv_llama ckv_llama;
+
+/* policy: as for ckv_policy_parse. *ckv is NULL after an error. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_POLICY. */
+CKV_API ckv_status ckv_llama_create(ckv_llama **ckv, const char *policy, ckv_error *error);
+
+/* The same from parameters, with options for the core (both borrowed for the call; options may be NULL). */
+CKV_API ckv_status ckv_llama_create_params(ckv_llama **ckv, const ckv_params *params, const ckv_ctx_options *options,
+                                           ckv_error *error);
+
+/* NULL is allowed. Contexts it was attached to must be freed, or not decode any more, before. */
+CKV_API void ckv_llama_free(ckv_llama *ckv);
+
+/* What the last failed call found, one line, valid until the next call; "" when there was none. */
+CKV_API const char *ckv_llama_message(const ckv_llama *ckv);
+
+/* Whether a model's cache can be compressed at all, from its metadata: recurrent, hybrid, encoder, diffusion and M-RoPE
+ * models can't. Errors: CKV_ERR_ARG, CKV_ERR_UNSUPPORTED. */
+CKV_API ckv_status ckv_llama_check_model(const struct llama_model *model, ckv_error *error);
+
+/* Prepares context parameters: sets cb_eval (one that is there already is called as before) and turns flash attention on, as
+ * the attention node must be whole to be observed. May serve several contexts that decode one at a time. The parameters are
+ * remembered for ckv_llama_shrink. Errors: CKV_ERR_ARG, CKV_ERR_UNSUPPORTED (flash attention disabled by the caller). */
+CKV_API ckv_status ckv_llama_attach(ckv_llama *ckv, struct llama_context_params *params);
+
+/* Called after each batch of a prefill; return false to stop it (CKV_ERR_CANCELLED is then returned). */
+typedef bool (*ckv_llama_progress)(int32_t n_done, int32_t n_total, void *user);
+CKV_API void ckv_llama_on_progress(ckv_llama *ckv, ckv_llama_progress callback, void *user);
+
+/* Decodes tokens[n_tokens] at the end of sequence seq in batches of llama_n_ubatch, observed; logits for the last token only.
+ * The sequence must be empty or have been observed from its first token. On an error the sequence holds the batches decoded so
+ * far. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE, CKV_ERR_HOST, CKV_ERR_CANCELLED. */
+CKV_API ckv_status ckv_llama_prefill(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, const llama_token *tokens,
+                                     int32_t n_tokens);
+
+/* For a decode loop of your own instead of ckv_llama_prefill: between begin and end every llama_decode on this context holds
+ * tokens of seq only, in order, from the sequence's first token on; any split into batches will do.
+ * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE (the sequence already has tokens that were not observed). */
+CKV_API ckv_status ckv_llama_observe_begin(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq);
+CKV_API ckv_status ckv_llama_observe_end(ckv_llama *ckv);
+
+/* Filled by compress and extract. Arrays belong to the ckv_llama and hold until its next call. */
+typedef struct ckv_llama_report {
+	size_t size;             /* set by the caller: sizeof(ckv_llama_report), or 0 for "this version's" */
+	int32_t n_seen;          /* tokens of the sequence so far: the next token's position */
+	int32_t n_cells;         /* cells the sequence has now: kept tokens of the longest layer */
+	int32_t n_layers;        /* layers whose cache is compressed: entries of the two arrays */
+	const int32_t *layers;   /* their indices in the model */
+	const int32_t *n_kept;   /* tokens kept in each */
+	int32_t n_window_layers; /* sliding-window layers, left as they are */
+	ckv_reason reason;
+	float attention_kept;  /* mean over the layers of the window's attention on kept tokens, 0 to 1; -1: not observed */
+	uint64_t bytes_before; /* rows held x row size, all layers */
+	uint64_t bytes_after;
+	uint64_t alloc_before; /* bytes of the cache tensors llama.cpp allocated for the context */
+	double score_s;        /* seconds of scoring and selecting */
+	double move_s;         /* seconds of gathering rows and putting them back */
+} ckv_llama_report;
+
+/* Compresses sequence seq where it is: afterwards it has report->n_cells cells. The context's allocation stays as it was; the
+ * attention of later tokens costs what the kept ones cost. report may be NULL. On an error before the rows are put back nothing has
+ * changed; should llama.cpp fail to take them, they are kept and the call can be repeated as ckv_llama_restore.
+ * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE (not observed), CKV_ERR_UNSUPPORTED, CKV_ERR_NUMERIC, CKV_ERR_HOST. */
+CKV_API ckv_status ckv_llama_compress(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
+                                      ckv_llama_report *report);
+
+/* The first half of compress: the kept rows are copied out and held; the context is not changed and may be freed. */
+CKV_API ckv_status ckv_llama_extract(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
+                                     ckv_llama_report *report);
+
+/* The second half: puts the held rows into sequence seq of a context of the same model and cache types (whatever the sequence had is
+ * gone). They stay held until success, and can be put into several contexts; ckv_llama_drop lets them go.
+ * Errors: CKV_ERR_ARG, CKV_ERR_STATE (nothing held), CKV_ERR_HOST (llama.cpp refused: too few cells, other cache types). */
+CKV_API ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq);
+CKV_API void ckv_llama_drop(ckv_llama *ckv);
+
+/* Replaces *ctx by a context of n_cells cells (llama.cpp rounds up to its own multiple) that holds sequence seq alone, so that the
+ * memory of the large one is given back. Made with the parameters of ckv_llama_attach. Logits of the old context are gone: read
+ * them before. If llama.cpp can't make the context, *ctx is NULL and the rows are held: free memory and call again with *ctx
+ * still NULL and the model of before alive.
+ * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE (other sequences have tokens), CKV_ERR_HOST. */
+CKV_API ckv_status ckv_llama_shrink(ckv_llama *ckv, struct llama_context **ctx, llama_seq_id seq, int32_t n_cells);
+
+/* Bytes of the cache tensors of the context that decoded last while attached, as llama.cpp allocated them; 0 before its first decode. */
+CKV_API uint64_t ckv_llama_cache_alloc(const ckv_llama *ckv);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

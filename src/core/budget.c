@@ -1,0 +1,64 @@
+/* Budgets: how many tokens to keep. */
+#include "core/internal.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+ckv_status ckv_budget_parse(const char *text, ckv_budget *budget, ckv_error *error) {
+	if (!text || !budget) {
+		return ckv_fail(error, CKV_ERR_ARG, "ckv_budget_parse needs a text and a place for the budget");
+	}
+	char *end = NULL;
+	double value = isdigit((unsigned char)*text) ? strtod(text, &end) : -1.0;
+	bool percent = end && strcmp(end, "%") == 0;
+	bool number = end && (*end == '\0' || percent) && strspn(text, "0123456789.%") == strlen(text);
+	if (!number) {
+		return ckv_fail(error, CKV_ERR_POLICY, "'%.40s' is not a budget: give a share like 10%% or a token count like 512",
+		                text);
+	}
+	if (percent && !(value > 0.0 && value <= 100.0)) {
+		return ckv_fail(error, CKV_ERR_POLICY, "a share of %.40s cannot be kept: give more than 0%% and at most 100%%",
+		                text);
+	}
+	if (!percent && (strchr(text, '.') || value < 1.0 || value > INT32_MAX)) {
+		return ckv_fail(error, CKV_ERR_POLICY,
+		                "'%.40s' is not a token count (1 or more, whole); for a share write a percent sign: 10%%", text);
+	}
+	*budget = percent ? ckv_keep_percent(value) : ckv_keep_tokens((int32_t)value);
+	ckv_fail(error, CKV_OK, "%s", "");
+	return CKV_OK;
+}
+
+ckv_status ckv_budget_resolve(ckv_budget budget, int32_t n_tokens, int32_t *n_keep) {
+	double value = budget.value;
+	if (!n_keep || n_tokens < 1 || !isfinite(value)) {
+		return CKV_ERR_ARG;
+	}
+	double n = 0;
+	switch (budget.kind) {
+	case CKV_BUDGET_TOKENS:
+		if (!(value >= 1.0 && value <= INT32_MAX)) {
+			return CKV_ERR_ARG;
+		}
+		n = value;
+		break;
+	case CKV_BUDGET_PERCENT:
+		if (!(value > 0.0 && value <= 100.0)) {
+			return CKV_ERR_ARG;
+		}
+		n = floor((double)n_tokens * value / 100.0 + 0.5);
+		break;
+	case CKV_BUDGET_REMOVE:
+		if (!(value >= 0.0 && value < 1.0)) {
+			return CKV_ERR_ARG;
+		}
+		/* As Python's int(T * (1 - r)): floor(1000 * (1 - 0.9)) is 99. */
+		n = floor((double)n_tokens * (1.0 - value));
+		break;
+	default: return CKV_ERR_ARG;
+	}
+	*n_keep = n < 1.0 ? 1 : (int32_t)n;
+	return CKV_OK;
+}

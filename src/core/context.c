@@ -1,0 +1,107 @@
+/* The context: parameters, chosen vtables, scratch memory. */
+#include "core/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *default_alloc(void *user, size_t size) {
+	(void)user;
+	return malloc(size);
+}
+
+static void default_free(void *user, void *memory) {
+	(void)user;
+	free(memory);
+}
+
+void ckv_ctx_options_default(ckv_ctx_options *options) {
+	if (options) {
+		memset(options, 0, sizeof *options);
+		options->size = sizeof *options;
+	}
+}
+
+/* Copies a caller's struct of an older (shorter) or newer (longer) version over our defaults. */
+static void copy_sized(void *ours, size_t our_size, const void *theirs, size_t their_size) {
+	memcpy(ours, theirs, their_size < our_size ? their_size : our_size);
+}
+
+ckv_status ckv_ctx_create(ckv_ctx **ctx, const ckv_params *params, const ckv_ctx_options *options, ckv_error *error) {
+	if (!ctx || !params) {
+		return ckv_fail(error, CKV_ERR_ARG, "ckv_ctx_create needs a place for the context, and parameters");
+	}
+	*ctx = NULL;
+	ckv_params own;
+	ckv_params_default(&own);
+	copy_sized(&own, sizeof own, params, params->size);
+	own.size = sizeof own;
+	ckv_status status = ckv_params_check(&own, error);
+	if (status) {
+		return status;
+	}
+	ckv_ctx_options opt;
+	ckv_ctx_options_default(&opt);
+	if (options) {
+		copy_sized(&opt, sizeof opt, options, options->size);
+	}
+	ckv_allocator allocator = {default_alloc, default_free, NULL};
+	if (opt.allocator) {
+		allocator = *opt.allocator;
+	}
+	if (!allocator.alloc || !allocator.free) {
+		return ckv_fail(error, CKV_ERR_ARG, "the allocator needs both alloc and free");
+	}
+	ckv_ctx *made = allocator.alloc(allocator.user, sizeof *made);
+	if (!made) {
+		return ckv_fail(error, CKV_ERR_NOMEM, "no memory for a context");
+	}
+	memset(made, 0, sizeof *made);
+	made->allocator = allocator;
+	made->params = own;
+	made->scorer = ckv_scorer_find(own.scorer);
+	made->selector = ckv_selector_find(own.selector);
+	made->kernels = ckv_kernels_get(ckv_cpu_features() & ~opt.cpu_disable);
+	*ctx = made;
+	return CKV_OK;
+}
+
+void ckv_ctx_free(ckv_ctx *ctx) {
+	if (!ctx) {
+		return;
+	}
+	for (int i = 0; i < SLOT_COUNT; i++) {
+		if (ctx->slot[i]) {
+			ctx->allocator.free(ctx->allocator.user, ctx->slot[i]);
+		}
+	}
+	ckv_allocator allocator = ctx->allocator;
+	allocator.free(allocator.user, ctx);
+}
+
+const char *ckv_ctx_message(const ckv_ctx *ctx) { return ctx ? ctx->error.message : ""; }
+
+const ckv_params *ckv_ctx_params(const ckv_ctx *ctx) { return ctx ? &ctx->params : NULL; }
+
+const char *ckv_ctx_isa(const ckv_ctx *ctx) { return ctx ? ctx->kernels->isa : ""; }
+
+void *ckv_scratch(ckv_ctx *ctx, ckv_slot slot, size_t count, size_t size) {
+	if (count > (size_t)PTRDIFF_MAX / size) {
+		ckv_fail(&ctx->error, CKV_ERR_NOMEM, "%zu elements of %zu bytes do not fit the address space", count, size);
+		return NULL;
+	}
+	size_t bytes = count * size;
+	if (bytes > ctx->slot_size[slot] || !ctx->slot[slot]) {
+		bytes = bytes ? bytes : 1;
+		void *bigger = ctx->allocator.alloc(ctx->allocator.user, bytes);
+		if (!bigger) {
+			ckv_fail(&ctx->error, CKV_ERR_NOMEM, "no memory for %zu bytes of working space", bytes);
+			return NULL;
+		}
+		if (ctx->slot[slot]) {
+			ctx->allocator.free(ctx->allocator.user, ctx->slot[slot]);
+		}
+		ctx->slot[slot] = bigger;
+		ctx->slot_size[slot] = bytes;
+	}
+	return ctx->slot[slot];
+}

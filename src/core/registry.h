@@ -1,0 +1,56 @@
+/* The vtables of scorers and selectors. A new one is one file that defines a const struct and one line in registry.def. */
+#ifndef CKV_REGISTRY_H
+#define CKV_REGISTRY_H
+
+#include "chunkkv/chunkkv.h"
+
+typedef struct ckv_scorer {
+	ckv_method_info info;
+	/* What it must be shown under these parameters. */
+	ckv_needs (*needs)(const ckv_params *params);
+	/* Shortest cache it can score under these parameters; a shorter one is kept whole. */
+	int32_t (*min_tokens)(const ckv_params *params);
+	/* scores[G][T]. The layer's views were checked, T >= min_tokens, and what needs() names is there. */
+	ckv_status (*score)(ckv_ctx *ctx, const ckv_layer *layer, float *scores);
+} ckv_scorer;
+
+/* What a selector decides on. */
+typedef struct ckv_selection {
+	const float *scores; /* [n_heads][n_tokens], finite */
+	int32_t n_heads, n_tokens;
+	int32_t n_keep;       /* 1 to n_tokens */
+	double keep_fraction; /* 1 - r, as the published code computes it */
+	int32_t lo, hi;       /* only tokens lo .. hi-1 are open; those before and after are protected and already counted */
+	int32_t n_open;       /* how many of the open ones to keep */
+	ckv_reason reason;    /* in: CKV_SELECTED */
+} ckv_selection;
+
+typedef struct ckv_selector {
+	ckv_method_info info;
+	/* Most positions that select() may write (0: n_keep). */
+	size_t (*bound)(const ckv_params *params, const ckv_selection *selection);
+	/* Lists written: 1 (shared by all heads) or n_heads. */
+	int32_t (*lists)(const ckv_params *params, const ckv_selection *selection);
+	/* Writes the ascending positions of each list, one list after another, and offsets[lists + 1]. */
+	ckv_status (*select)(ckv_ctx *ctx, const ckv_selection *selection, int32_t *positions, int32_t *offsets);
+	/* Shortest cache it makes sense on in exact mode; a shorter one is kept whole, for `short_reason`. */
+	int32_t (*min_tokens)(const ckv_params *params);
+	ckv_reason short_reason;
+} ckv_selector;
+
+typedef struct ckv_preset {
+	ckv_method_info info;
+	ckv_params params;
+} ckv_preset;
+
+/* NULL when there is none of that name. */
+const ckv_scorer *ckv_scorer_find(const char *name);
+const ckv_selector *ckv_selector_find(const char *name);
+const ckv_preset *ckv_preset_find(const char *name);
+
+/* By index; NULL past the end. */
+const ckv_scorer *ckv_scorer_at(size_t i);
+const ckv_selector *ckv_selector_at(size_t i);
+const ckv_preset *ckv_preset_at(size_t i);
+
+#endif

@@ -1,0 +1,232 @@
+/* From a layer to kept positions: what is too short, what is protected, scorer, selector, attention kept. */
+#include "core/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+extern const ckv_selector ckv_selector_all;
+
+void ckv_keep_init(ckv_keep *keep, int32_t *positions, size_t capacity, int32_t *offsets) {
+	if (keep) {
+		memset(keep, 0, sizeof *keep);
+		keep->size = sizeof *keep;
+		keep->positions = positions;
+		keep->capacity = capacity;
+		keep->offsets = offsets;
+		keep->attention_kept = -1.0f;
+	}
+}
+
+/* A decision must not hang on NaN or infinity, wherever it came from. */
+static ckv_status check_finite(ckv_ctx *ctx, const float *scores, int32_t n_heads, int32_t n_tokens, int32_t layer) {
+	size_t n = (size_t)n_heads * (size_t)n_tokens;
+	for (size_t i = 0; i < n; i++) {
+		if (!isfinite(scores[i])) {
+			return ckv_fail(&ctx->error, CKV_ERR_NUMERIC,
+			                "layer %d, KV head %zu, token %zu: the score is not a finite number", layer,
+			                i / (size_t)n_tokens, i % (size_t)n_tokens);
+		}
+	}
+	return CKV_OK;
+}
+
+static ckv_status check_layer(ckv_ctx *ctx, const ckv_layer *layer) {
+	ckv_status status = ckv_view_check(&layer->k, "keys", layer->index, &ctx->error);
+	if (status == CKV_OK && !(isfinite(layer->scale) && layer->scale >= 0.0f && isfinite(layer->logit_cap))) {
+		status = ckv_fail(&ctx->error, CKV_ERR_ARG, "layer %d: scale %g or logit cap %g is not usable", layer->index,
+		                  (double)layer->scale, (double)layer->logit_cap);
+	}
+	return status;
+}
+
+static ckv_status run_scorer(ckv_ctx *ctx, const ckv_layer *layer, float *scores) {
+	ckv_needs needs = ctx->scorer->needs(&ctx->params);
+	if (needs.flags & CKV_NEED_VALUES) {
+		ckv_status status = ckv_view_check(&layer->v, "values", layer->index, &ctx->error);
+		if (status) {
+			return status;
+		}
+	}
+	ckv_status status = ctx->scorer->score(ctx, layer, scores);
+	return status ? status : check_finite(ctx, scores, layer->k.n_heads, layer->k.n_tokens, layer->index);
+}
+
+static void begin(ckv_ctx *ctx) {
+	ctx->mass_window = 0;
+	ctx->error.status = CKV_OK;
+	ctx->error.message[0] = '\0';
+}
+
+ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, float *scores) {
+	if (!ctx || !layer || !scores || layer->size < sizeof *layer) {
+		return CKV_ERR_ARG;
+	}
+	begin(ctx);
+	ckv_status status = check_layer(ctx, layer);
+	if (status) {
+		return status;
+	}
+	if (!ctx->scorer) {
+		return ckv_fail(&ctx->error, CKV_ERR_UNSUPPORTED, "policy '%s' has no scorer", ctx->params.preset);
+	}
+	int32_t least = ctx->scorer->min_tokens(&ctx->params);
+	if (layer->k.n_tokens < least) {
+		return ckv_fail(&ctx->error, CKV_ERR_UNSUPPORTED, "layer %d has %d tokens; scorer '%s' needs at least %d",
+		                layer->index, layer->k.n_tokens, ctx->params.scorer, least);
+	}
+	return run_scorer(ctx, layer, scores);
+}
+
+/* Exact mode: sinks and window are kept first, cut to the sinks and then the newest when the budget is smaller than both. */
+static void protect(const ckv_params *params, ckv_selection *s) {
+	s->lo = 0;
+	s->hi = s->n_tokens;
+	s->n_open = s->n_keep;
+	if (params->reference) {
+		return;
+	}
+	int32_t sinks = params->sinks < s->n_keep ? params->sinks : s->n_keep;
+	int32_t rest = s->n_keep - sinks;
+	int32_t window = params->window < rest ? params->window : rest;
+	s->lo = sinks;
+	s->hi = s->n_tokens - window;
+	s->n_open = rest - window;
+	if (s->n_open == 0 && s->reason == CKV_SELECTED) {
+		s->reason = CKV_PROTECTED_ONLY;
+	}
+}
+
+/* n_keep, the fraction kept, and whether the cache is left whole (the selector is then "all"). */
+static ckv_status plan(ckv_ctx *ctx, ckv_budget budget, ckv_selection *s, const ckv_selector **selector) {
+	const ckv_params *p = &ctx->params;
+	int32_t n = s->n_tokens;
+	*selector = ctx->selector;
+	s->reason = CKV_SELECTED;
+	if (ckv_budget_resolve(budget, n, &s->n_keep) != CKV_OK) {
+		return ckv_fail(&ctx->error, CKV_ERR_ARG, "a budget of %g is out of range", budget.value);
+	}
+	bool whole = s->n_keep >= n;
+	s->n_keep = whole ? n : s->n_keep;
+	s->keep_fraction = budget.kind == CKV_BUDGET_REMOVE    ? 1.0 - budget.value
+	                   : budget.kind == CKV_BUDGET_PERCENT ? budget.value / 100.0
+	                                                       : (double)s->n_keep / (double)n;
+	if (ctx->selector == &ckv_selector_all) {
+		s->reason = CKV_KEPT_ALL_POLICY;
+	} else if (ctx->scorer && n < ctx->scorer->min_tokens(p)) {
+		s->reason = CKV_KEPT_ALL_WINDOW;
+	} else if (!p->reference && n < ctx->selector->min_tokens(p)) {
+		s->reason = ctx->selector->short_reason;
+	}
+	if (s->reason != CKV_SELECTED) {
+		*selector = &ckv_selector_all;
+		s->n_keep = n;
+	}
+	if (whole && s->reason == CKV_SELECTED) {
+		s->reason = CKV_KEPT_ALL_BUDGET;
+	}
+	protect(p, s);
+	return CKV_OK;
+}
+
+/* Before any work: the caller's array must hold whatever will be decided. */
+static ckv_status check_capacity(ckv_ctx *ctx, const ckv_selector *selector, const ckv_selection *s, ckv_keep *keep) {
+	size_t bound = selector->bound(&ctx->params, s);
+	if (bound > INT32_MAX) {
+		return ckv_fail(&ctx->error, CKV_ERR_NOMEM, "more than 2^31 positions would be kept in one layer");
+	}
+	if (!keep->positions || keep->capacity < bound) {
+		keep->n_positions = bound;
+		return ckv_fail(&ctx->error, CKV_ERR_CAPACITY, "room for %zu positions is needed, there is room for %zu", bound,
+		                keep->capacity);
+	}
+	return CKV_OK;
+}
+
+static ckv_status run_selector(ckv_ctx *ctx, const ckv_selector *selector, const ckv_selection *s, ckv_keep *keep) {
+	int32_t *offsets = keep->offsets;
+	if (!offsets) {
+		offsets = ckv_scratch(ctx, SLOT_OFFSETS, (size_t)s->n_heads + 1, sizeof *offsets);
+		if (!offsets) {
+			return CKV_ERR_NOMEM;
+		}
+	}
+	ckv_status status = selector->select(ctx, s, keep->positions, offsets);
+	if (status) {
+		return status;
+	}
+	keep->n_lists = selector->lists(&ctx->params, s);
+	keep->n_positions = (size_t)offsets[keep->n_lists];
+	keep->reason = s->reason;
+	keep->attention_kept = -1.0f;
+	keep->n_keep = 0;
+	for (int32_t i = 0; i < keep->n_lists; i++) {
+		int32_t length = offsets[i + 1] - offsets[i];
+		keep->n_keep = length > keep->n_keep ? length : keep->n_keep;
+	}
+	return CKV_OK;
+}
+
+/* Mean over query heads of the window's attention on the kept tokens. */
+static float attention_kept(const ckv_ctx *ctx, const ckv_layer *layer, const ckv_keep *keep) {
+	const float *mass = ctx->slot[SLOT_MASS];
+	const int32_t *offsets = keep->offsets ? keep->offsets : ctx->slot[SLOT_OFFSETS];
+	int32_t n_heads = layer->q.n_heads, group = n_heads / layer->k.n_heads;
+	double total = 0.0;
+	for (int32_t h = 0; h < n_heads; h++) {
+		int32_t list = keep->n_lists == 1 ? 0 : h / group;
+		for (int32_t i = offsets[list]; i < offsets[list + 1]; i++) {
+			total += (double)mass[(size_t)h * (size_t)layer->k.n_tokens + (size_t)keep->positions[i]];
+		}
+	}
+	double share = total / n_heads;
+	return share < 1.0 ? (float)share : 1.0f;
+}
+
+ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, ckv_keep *keep) {
+	if (!ctx || !layer || !keep || layer->size < sizeof *layer || keep->size < sizeof *keep) {
+		return CKV_ERR_ARG;
+	}
+	begin(ctx);
+	ckv_status status = check_layer(ctx, layer);
+	if (status) {
+		return status;
+	}
+	ckv_selection s = {.n_heads = layer->k.n_heads, .n_tokens = layer->k.n_tokens};
+	const ckv_selector *selector;
+	status = plan(ctx, budget, &s, &selector);
+	status = status ? status : check_capacity(ctx, selector, &s, keep);
+	if (status) {
+		return status;
+	}
+	bool scored = ctx->scorer && s.n_tokens >= ctx->scorer->min_tokens(&ctx->params);
+	if (scored) {
+		float *scores = ckv_scratch(ctx, SLOT_SCORES, (size_t)s.n_heads, (size_t)s.n_tokens * sizeof *scores);
+		if (!scores) {
+			return CKV_ERR_NOMEM;
+		}
+		status = run_scorer(ctx, layer, scores);
+		if (status) {
+			return status;
+		}
+		s.scores = scores;
+	}
+	status = run_selector(ctx, selector, &s, keep);
+	if (status == CKV_OK && ctx->mass_window > 0) {
+		keep->attention_kept = attention_kept(ctx, layer, keep);
+	}
+	return status;
+}
+
+ckv_status ckv_select_scores(ckv_ctx *ctx, const float *scores, int32_t n_heads, int32_t n_tokens, ckv_budget budget,
+                             ckv_keep *keep) {
+	if (!ctx || !scores || !keep || keep->size < sizeof *keep || n_heads < 1 || n_tokens < 1) {
+		return CKV_ERR_ARG;
+	}
+	begin(ctx);
+	ckv_selection s = {.scores = scores, .n_heads = n_heads, .n_tokens = n_tokens};
+	const ckv_selector *selector;
+	ckv_status status = plan(ctx, budget, &s, &selector);
+	status = status ? status : check_capacity(ctx, selector, &s, keep);
+	status = status ? status : check_finite(ctx, scores, n_heads, n_tokens, 0);
+	return status ? status : run_selector(ctx, selector, &s, keep);
+}
