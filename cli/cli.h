@@ -1,0 +1,131 @@
+/* What the files of the command share. */
+#ifndef CKV_CLI_H
+#define CKV_CLI_H
+
+#include <chunkkv/llama.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Exit statuses. */
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
+
+typedef struct run_options {
+	const char *model, *document, *question, *policy, *keep, *chat_template, *cache_type, *system;
+	int32_t n_predict, n_ctx, n_threads, n_gpu_layers, n_ubatch, top_k;
+	uint32_t seed;
+	double temperature, top_p, min_p;
+	bool compare, json, quiet, verbose, dry_run, no_chat_template;
+	ckv_params params; /* parsed from policy */
+	ckv_budget budget; /* parsed from keep */
+	enum ggml_type type;
+} run_options;
+
+/* 0: go on; else the exit status + 1 (help was shown, or the usage was wrong). */
+int options_parse(int argc, char **argv, run_options *options);
+
+int cmd_run(int argc, char **argv);
+int cmd_policies(int argc, char **argv);
+int dry_run(const run_options *options);
+
+/* Prints "chunkkv: ..." on stderr and returns EXIT_FAILED. */
+int fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ------------------------------------------------------------------ text.c */
+typedef struct buffer {
+	char *data;
+	size_t size;
+} buffer;
+
+/* Reads a file ("-": standard input) and checks that it is UTF-8. Returns false with the message printed. */
+bool text_read(const char *path, buffer *out);
+bool text_check(const char *what, const char *data, size_t size);
+void text_free(buffer *t);
+/* Bytes of the UTF-8 character at data; 0 when it is none, -1 when the end cuts it off. left >= 1. */
+int utf8_character(const char *data, size_t left);
+
+/* ---------------------------------------------------------------- engine.c */
+typedef struct engine {
+	const run_options *options;
+	struct llama_model *model;
+	const struct llama_vocab *vocab;
+	llama_token *prompt;
+	int32_t n_prompt;
+} engine;
+
+/* Sends llama.cpp's log to nowhere, or to stderr when verbose; remembers its last error. */
+void engine_log(bool verbose);
+const char *engine_last_error(void);
+
+/* Loads a model; vocab_only: its metadata and tokens alone. Prints why not. */
+bool engine_load(engine *e, const run_options *options, bool vocab_only);
+/* Builds the prompt from document and question. Prints why not. */
+bool engine_prompt(engine *e);
+void engine_free(engine *e);
+struct llama_context_params engine_context_params(const engine *e, int32_t n_cells, int32_t n_ubatch);
+struct llama_sampler *engine_sampler(const run_options *options);
+
+/* ------------------------------------------------------------ interrupt.c */
+void interrupt_install(void);
+bool interrupted(void);
+bool interrupt_abort(void *user); /* as llama.cpp's abort_callback */
+
+/* ------------------------------------------------------------- progress.c */
+typedef struct progress {
+	bool shown;
+	double start;
+} progress;
+void progress_begin(progress *p, bool wanted);
+bool progress_step(int32_t n_done, int32_t n_total, void *user); /* as ckv_llama_progress; false once interrupted */
+void progress_end(progress *p);
+
+/* --------------------------------------------------------------- memory.c */
+uint64_t memory_peak(void);      /* bytes resident at most, so far */
+uint64_t memory_now(void);       /* bytes resident */
+uint64_t memory_available(void); /* bytes the system can give; 0: unknown */
+double seconds(void);
+
+/* --------------------------------------------------------------- answer.c */
+typedef struct answer {
+	char *text; /* UTF-8, whatever the model's tokens were */
+	size_t size, capacity;
+	char pending[8]; /* a character that its next token will complete */
+	size_t n_pending;
+	int32_t n_generated;
+	double decode_s;
+	int32_t n_decoded; /* llama_decode calls in decode_s */
+	bool stopped;      /* at an end-of-generation token */
+} answer;
+
+/* Fed with each next token; streams whole characters to out (NULL: nowhere). */
+bool answer_add(answer *a, const struct llama_vocab *vocab, llama_token token, FILE *out);
+bool answer_end(answer *a, FILE *out);
+double answer_rate(const answer *a);
+void answer_free(answer *a);
+
+/* -------------------------------------------------------------- compare.c */
+typedef struct divergence {
+	double sum, max;
+	int32_t n, n_same;
+} divergence;
+/* KL(full || other) of two next-token distributions given by their logits, added to d. */
+void divergence_add(divergence *d, const float *full, const float *other, int32_t n_vocab);
+
+/* --------------------------------------------------------------- report.c */
+typedef struct run_result {
+	const run_options *options;
+	char policy[256], model_name[128];
+	ckv_llama_report report;
+	int32_t *n_kept; /* copy of the report's array */
+	int32_t n_prompt;
+	uint64_t cache_bytes, cache_bytes_full, cache_alloc, cache_alloc_full;
+	double prefill_s, ttft_s, compact_s;
+	answer compressed, full;
+	divergence lost;
+	uint64_t peak_rss, final_rss;
+} run_result;
+void report_table(const run_result *r, FILE *out);
+bool report_json(const run_result *r, FILE *out);
+
+#endif

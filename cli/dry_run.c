@@ -1,0 +1,110 @@
+/* chunkkv run --dry-run: sizes from the model's metadata, before any weight is loaded. */
+#include "cli.h"
+
+#include <ggml.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct shape {
+	int64_t n_layers, n_heads, n_kv_heads, n_embd, dim_k, dim_v, window;
+} shape;
+
+/* A number of the metadata under <architecture>.<key>; fallback when it is not there. */
+static int64_t meta(const struct llama_model *model, const char *key, int64_t fallback) {
+	char architecture[64], name[160], value[256], *end;
+	if (llama_model_meta_val_str(model, "general.architecture", architecture, sizeof architecture) < 0) {
+		return fallback;
+	}
+	snprintf(name, sizeof name, "%s.%s", architecture, key);
+	if (llama_model_meta_val_str(model, name, value, sizeof value) < 0) {
+		return fallback;
+	}
+	/* Numbers by layer stand in brackets: take the largest. */
+	int64_t largest = -1;
+	for (const char *at = value; *at;) {
+		long long number = strtoll(at, &end, 10);
+		if (end == at) {
+			at++;
+			continue;
+		}
+		largest = number > largest ? number : largest;
+		at = end;
+	}
+	return largest >= 0 ? largest : fallback;
+}
+
+static bool read_shape(const struct llama_model *model, shape *s) {
+	s->n_layers = meta(model, "block_count", 0);
+	s->n_heads = meta(model, "attention.head_count", 0);
+	s->n_embd = meta(model, "embedding_length", 0);
+	s->n_kv_heads = meta(model, "attention.head_count_kv", s->n_heads);
+	s->dim_k = meta(model, "attention.key_length", s->n_heads > 0 ? s->n_embd / s->n_heads : 0);
+	s->dim_v = meta(model, "attention.value_length", s->dim_k);
+	s->window = meta(model, "attention.sliding_window", 0);
+	return s->n_layers > 0 && s->n_kv_heads > 0 && s->dim_k > 0 && s->dim_v > 0 && s->n_layers < 100000 &&
+	       s->n_kv_heads < 100000 && s->dim_k < 100000 && s->dim_v < 100000;
+}
+
+static double cache_bytes(const run_options *o, const shape *s, int64_t cells) {
+	size_t row = ggml_row_size(o->type, s->n_kv_heads * s->dim_k) + ggml_row_size(o->type, s->n_kv_heads * s->dim_v);
+	return (double)row * (double)cells * (double)s->n_layers;
+}
+
+static int64_t padded(int64_t cells) { return (cells + 255) / 256 * 256; }
+
+static double model_bytes(const char *path) {
+	struct stat info;
+	return stat(path, &info) == 0 ? (double)info.st_size : 0.0;
+}
+
+static int tell(const engine *e, const shape *s, int32_t n_tokens) {
+	const run_options *o = e->options;
+	int32_t n_keep;
+	if (ckv_budget_resolve(o->budget, n_tokens, &n_keep)) {
+		return fail("the budget %s is out of range", o->keep);
+	}
+	n_keep = n_keep < n_tokens ? n_keep : n_tokens;
+	int64_t full_cells = padded(n_tokens + (o->compare ? o->n_predict : 0)),
+	        kept_cells = padded((int64_t)n_keep + o->n_predict);
+	double model = model_bytes(o->model), full = cache_bytes(o, s, full_cells), kept = cache_bytes(o, s, kept_cells);
+	double need = model + full + (o->compare ? kept : cache_bytes(o, s, n_keep)), have = (double)memory_available();
+	const char *at_most = s->window > 0 ? "at most " : "";
+	printf("%d tokens, of which %d are kept (%s); %lld layers, %lld KV heads of %lld, cache type %s\n", n_tokens, n_keep,
+	       o->keep, (long long)s->n_layers, (long long)s->n_kv_heads, (long long)s->dim_k, o->cache_type);
+	printf("full cache        %s%10.1f MB  (%lld cells)\n", at_most, full / 1e6, (long long)full_cells);
+	printf("compressed cache  %s%10.1f MB  (%lld cells: %d kept, %d for the answer)\n", at_most, kept / 1e6,
+	       (long long)kept_cells, n_keep, o->n_predict);
+	printf("model             %10.1f MB\n", model / 1e6);
+	printf("while reading the prompt about %.1f MB are needed, besides llama.cpp's working space\n", need / 1e6);
+	if (have > 0) {
+		printf("available memory  %10.1f MB: %s\n", have / 1e6, need <= have ? "it fits" : "it does NOT fit");
+	}
+	if (s->window > 0) {
+		printf("(sliding-window layers, window %lld, hold less than is counted here, and are not compressed)\n",
+		       (long long)s->window);
+	}
+	return 0;
+}
+
+int dry_run(const run_options *o) {
+	engine e;
+	shape s;
+	int status = EXIT_FAILED;
+	if (!engine_load(&e, o, true)) {
+		return EXIT_FAILED;
+	}
+	bool has_text = o->document || o->question;
+	if (!read_shape(e.model, &s)) {
+		status = fail("the model's metadata do not tell the shape of its cache");
+	} else if (!has_text && !o->n_ctx) {
+		status = fail("--dry-run needs a length: a document (-f), a question (-p) or --ctx N");
+	} else if (has_text && !engine_prompt(&e)) {
+		status = EXIT_FAILED;
+	} else {
+		status = tell(&e, &s, o->n_ctx ? o->n_ctx : e.n_prompt);
+	}
+	engine_free(&e);
+	return status;
+}
