@@ -2,7 +2,8 @@
  *
  * usage: ckv-bench-questions MODEL DOCUMENT QUESTIONS.tsv KEEP,KEEP,... POLICY [POLICY ...]
  *
- * Each question is prefilled once; the full cache and every policy x budget answer from that one prefill. Prints a line for each
+ * The document is prefilled once, each question after it; the full cache and every policy x budget answer from that one prefill.
+ * Prints a line for each
  * answer (tab separated, so that the raw output can be kept) and a table at the end. A question counts as right when one of its
  * accepted strings occurs in the reply. KL is of the compressed to the full next-token distribution, along the full cache's reply,
  * its first token left out. */
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_NEW = 40, MAX_BUDGETS = 16, MAX_POLICIES = 16, UBATCH = 512, SMALL_UBATCH = 64 };
+enum { N_NEW = 40, MAX_BUDGETS = 16, MAX_POLICIES = 16, UBATCH = 512, SMALL_UBATCH = 64, REREAD = 128 };
 
 typedef struct cell {
 	int n_right, n_right_of_full, n_questions;
@@ -28,6 +29,8 @@ typedef struct bench {
 	cell cells[MAX_POLICIES][MAX_BUDGETS];
 	ckv_llama *ckv[MAX_POLICIES];
 	struct llama_context *large;
+	llama_token *held; /* what the context has */
+	int32_t n_held;
 	llama_token reply[N_NEW]; /* the full cache's */
 	float *logits;            /* [N_NEW][n_vocab] of the full cache, after reply[i] */
 	int32_t n_reply;
@@ -140,17 +143,32 @@ static bool one_budget(bench *b, int policy, int budget, llama_token first, cons
 	return good;
 }
 
+/* Tokens that this prompt has in common with what the context holds, leaving enough to read anew for any window. */
+static int32_t common(const bench *b) {
+	int32_t n = 0, most = b->engine.n_prompt - REREAD;
+	while (n < b->n_held && n < most && b->held[n] == b->engine.prompt[n]) {
+		n++;
+	}
+	return n;
+}
+
 /* One prefill, observed for all policies at once: each chains the one before. */
 static bool read_prompt(bench *b) {
+	int32_t start = common(b), n = b->engine.n_prompt;
+	if (b->n_held && !llama_memory_seq_rm(llama_get_memory(b->large), 0, start, -1)) {
+		return false;
+	}
 	for (int i = 1; i < b->n_policies; i++) {
 		if (ckv_llama_observe_begin(b->ckv[i], b->large, 0)) {
 			return false;
 		}
 	}
-	ckv_status status = ckv_llama_prefill(b->ckv[0], b->large, 0, b->engine.prompt, b->engine.n_prompt);
+	ckv_status status = ckv_llama_prefill(b->ckv[0], b->large, 0, b->engine.prompt + start, n - start);
 	for (int i = 1; i < b->n_policies; i++) {
 		ckv_llama_observe_end(b->ckv[i]);
 	}
+	memcpy(b->held, b->engine.prompt, (size_t)n * sizeof *b->held);
+	b->n_held = n;
 	return status == CKV_OK;
 }
 
@@ -177,31 +195,38 @@ static bool answer_question(bench *b, const char *question, const char *accepted
 	return good;
 }
 
+/* One context for all questions, with room for a question longer than the first. */
+static bool open_context(bench *b) {
+	int32_t cells = b->engine.n_prompt + 256 + N_NEW;
+	struct llama_context_params params = engine_context_params(&b->engine, cells, UBATCH);
+	for (int i = 0; i < b->n_policies; i++) {
+		ckv_error error;
+		if (ckv_llama_create(&b->ckv[i], b->policies[i], &error)) {
+			fail("%s", error.message);
+			return false;
+		}
+		if (ckv_llama_attach(b->ckv[i], &params)) {
+			return false;
+		}
+	}
+	b->held = malloc((size_t)cells * sizeof *b->held);
+	b->large = llama_init_from_model(b->engine.model, params);
+	return b->held && b->large;
+}
+
 static bool one_question(bench *b, const char *question, const char *accepted) {
 	b->options.question = question;
 	free(b->engine.prompt);
 	b->engine.prompt = NULL;
 	b->engine.n_prompt = 0;
-	if (!engine_prompt(&b->engine)) {
+	if (!engine_prompt(&b->engine) || (!b->large && !open_context(b))) {
 		return false;
 	}
-	struct llama_context_params params = engine_context_params(&b->engine, b->engine.n_prompt + N_NEW, UBATCH);
-	bool good = true;
-	for (int i = 0; i < b->n_policies && good; i++) {
-		ckv_error error;
-		good = ckv_llama_create(&b->ckv[i], b->policies[i], &error) == CKV_OK
-		           ? ckv_llama_attach(b->ckv[i], &params) == CKV_OK
-		           : (fail("%s", error.message), false);
+	if (!read_prompt(b)) {
+		fail("the prompt could not be read: %s", ckv_llama_message(b->ckv[0]));
+		return false;
 	}
-	b->large = good ? llama_init_from_model(b->engine.model, params) : NULL;
-	good = b->large && read_prompt(b) && answer_question(b, question, accepted);
-	llama_free(b->large);
-	b->large = NULL;
-	for (int i = 0; i < b->n_policies; i++) {
-		ckv_llama_free(b->ckv[i]);
-		b->ckv[i] = NULL;
-	}
-	return good;
+	return answer_question(b, question, accepted);
 }
 
 static int split(char *list, const char **out, int most) {
@@ -277,6 +302,11 @@ int main(int argc, char **argv) {
 		}
 	}
 	free(b.logits);
+	free(b.held);
+	llama_free(b.large);
+	for (int i = 0; i < b.n_policies; i++) {
+		ckv_llama_free(b.ckv[i]);
+	}
 	engine_free(&b.engine);
 	llama_backend_free();
 	return status;

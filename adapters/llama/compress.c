@@ -49,6 +49,12 @@ static ckv_status check_observed(job *j, llama_seq_id seq) {
 		return ckv_llama_fail(ckv, CKV_ERR_STATE, "sequence %d has %d tokens, of which %d were observed", seq, j->n_tokens,
 		                      ckv_llama_observed_tokens(ckv));
 	}
+	int32_t fresh = j->n_tokens - seen->queries_from;
+	if (seen->queries_from > 0 && fresh < seen->window) {
+		return ckv_llama_fail(ckv, CKV_ERR_STATE,
+		                      "after tokens were taken back %d new ones were observed; the window needs %d", fresh,
+		                      seen->window);
+	}
 	return CKV_OK;
 }
 

@@ -37,7 +37,8 @@ typedef struct observation {
 	llama_seq_id seq;
 	flaw flaw;
 	int32_t window;
-	layer_view *layers; /* ascending index */
+	int32_t queries_from; /* the ring holds queries of tokens from here on */
+	layer_view *layers;   /* ascending index */
 	int32_t n_layers, capacity;
 } observation;
 

@@ -66,6 +66,7 @@ void ckv_llama_observe_clear(ckv_llama *ckv) {
 	seen->flaw = FLAW_NONE;
 	seen->active = false;
 	seen->ctx = NULL;
+	seen->queries_from = 0;
 }
 
 int32_t ckv_llama_observed_tokens(const ckv_llama *ckv) {
@@ -252,6 +253,15 @@ bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user) {
 	return ckv->next_asked ? ckv->next(tensor, false, ckv->next_user) : true;
 }
 
+/* Tokens were taken back (llama_memory_seq_rm): so are their cells. The ring has lost older queries, so as many new tokens as the
+ * window is long must follow before it is whole again. */
+static void rewind_to(observation *seen, int32_t n) {
+	for (int32_t i = 0; i < seen->n_layers; i++) {
+		seen->layers[i].n_tokens = n;
+	}
+	seen->queries_from = n;
+}
+
 ckv_status ckv_llama_observe_begin(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {
 	if (!ckv || !ctx || seq < 0 || (uint32_t)seq >= llama_n_seq_max(ctx)) {
 		return CKV_ERR_ARG;
@@ -261,9 +271,12 @@ ckv_status ckv_llama_observe_begin(ckv_llama *ckv, struct llama_context *ctx, ll
 	}
 	observation *seen = &ckv->seen;
 	int32_t n = llama_memory_seq_pos_max(llama_get_memory(ctx), seq) + 1;
-	bool goes_on = n > 0 && seen->ctx == ctx && seen->seq == seq && ckv_llama_observed_tokens(ckv) == n;
+	int32_t observed = ckv_llama_observed_tokens(ckv);
+	bool goes_on = n > 0 && seen->ctx == ctx && seen->seq == seq && observed >= n && !seen->flaw;
 	if (!goes_on) {
 		ckv_llama_observe_clear(ckv);
+	} else if (observed > n) {
+		rewind_to(seen, n);
 	}
 	if (n > 0 && !goes_on) {
 		return ckv_llama_fail(ckv, CKV_ERR_STATE,

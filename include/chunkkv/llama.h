@@ -60,7 +60,8 @@ typedef bool (*ckv_llama_progress)(int32_t n_done, int32_t n_total, void *user);
 CKV_API void ckv_llama_on_progress(ckv_llama *ckv, ckv_llama_progress callback, void *user);
 
 /* Decodes tokens[n_tokens] at the end of sequence seq in batches of llama_n_ubatch, observed; logits for the last token only.
- * The sequence must be empty or have been observed from its first token. On an error the sequence holds the batches decoded so
+ * The sequence must be empty or have been observed from its first token; tokens taken back by llama_memory_seq_rm since are
+ * forgotten, so that many questions can follow one document, each observed anew (each at least a window long). On an error the sequence holds the batches decoded so
  * far. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE, CKV_ERR_HOST, CKV_ERR_CANCELLED. */
 CKV_API ckv_status ckv_llama_prefill(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, const llama_token *tokens,
                                      int32_t n_tokens);

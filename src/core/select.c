@@ -96,8 +96,10 @@ static void protect(const ckv_params *params, ckv_selection *s) {
 	}
 }
 
-/* n_keep, the fraction kept, and whether the cache is left whole (the selector is then "all"). */
-static ckv_status plan(ckv_ctx *ctx, ckv_budget budget, ckv_selection *s, const ckv_selector **selector) {
+/* n_keep, the fraction kept, and whether the cache is left whole (the selector is then "all"). scorer is NULL when the scores
+ * are the caller's. */
+static ckv_status plan(ckv_ctx *ctx, ckv_budget budget, const ckv_scorer *scorer, ckv_selection *s,
+                       const ckv_selector **selector) {
 	const ckv_params *p = &ctx->params;
 	int32_t n = s->n_tokens;
 	*selector = ctx->selector;
@@ -112,7 +114,7 @@ static ckv_status plan(ckv_ctx *ctx, ckv_budget budget, ckv_selection *s, const 
 	                                                       : (double)s->n_keep / (double)n;
 	if (ctx->selector == &ckv_selector_all) {
 		s->reason = CKV_KEPT_ALL_POLICY;
-	} else if (ctx->scorer && n < ctx->scorer->min_tokens(p)) {
+	} else if (scorer && n < scorer->min_tokens(p)) {
 		s->reason = CKV_KEPT_ALL_WINDOW;
 	} else if (!p->reference && n < ctx->selector->min_tokens(p)) {
 		s->reason = ctx->selector->short_reason;
@@ -193,7 +195,7 @@ ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, c
 	}
 	ckv_selection s = {.n_heads = layer->k.n_heads, .n_tokens = layer->k.n_tokens};
 	const ckv_selector *selector;
-	status = plan(ctx, budget, &s, &selector);
+	status = plan(ctx, budget, ctx->scorer, &s, &selector);
 	status = status ? status : check_capacity(ctx, selector, &s, keep);
 	if (status) {
 		return status;
@@ -225,7 +227,7 @@ ckv_status ckv_select_scores(ckv_ctx *ctx, const float *scores, int32_t n_heads,
 	begin(ctx);
 	ckv_selection s = {.scores = scores, .n_heads = n_heads, .n_tokens = n_tokens};
 	const ckv_selector *selector;
-	ckv_status status = plan(ctx, budget, &s, &selector);
+	ckv_status status = plan(ctx, budget, NULL, &s, &selector);
 	status = status ? status : check_capacity(ctx, selector, &s, keep);
 	status = status ? status : check_finite(ctx, scores, n_heads, n_tokens, 0);
 	return status ? status : run_selector(ctx, selector, &s, keep);

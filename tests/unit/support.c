@@ -187,7 +187,8 @@ stored stored_make(const tensor *t, ckv_dtype dtype, layout order, size_t paddin
 	v->data = s.memory;
 	for (int32_t h = 0; h < t->n_heads; h++) {
 		for (int32_t i = 0; i < t->n_tokens; i++) {
-			store_row(s.memory + (size_t)h * v->stride_head + (size_t)i * v->stride_token, dtype, tensor_row(t, h, i), t->dim);
+			store_row(s.memory + (size_t)h * v->stride_head + (size_t)i * v->stride_token, dtype, tensor_row(t, h, i),
+			          t->dim);
 		}
 	}
 	return s;

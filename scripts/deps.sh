@@ -1,0 +1,70 @@
+#!/bin/sh
+# Finds out which tools and libraries are missing, and installs them where that needs no password; else says what to type.
+#   deps.sh          for building, testing and the demo
+#   deps.sh check    the same and what `make check-all` adds
+set -eu
+. "$(dirname "$0")/common.sh"
+
+missing=''
+need() { missing="$missing $1"; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# has_header HEADER LIBRARY: a C program that includes and links them compiles.
+has_library() {
+	printf '#include <stdarg.h>\n#include <stddef.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <%s>\nint main(void) { return 0; }\n' "$1" |
+		"${CC:-cc}" -x c - "-l$2" -o /dev/null >/dev/null 2>&1
+}
+
+newer_cmake() {
+	have cmake && cmake --version | head -n 1 | awk '{ split($3, v, "."); exit !(v[1] > 3 || (v[1] == 3 && v[2] >= 25)) }'
+}
+
+have "${CC:-cc}" || need gcc
+have "${CXX:-c++}" || need g++
+newer_cmake || need cmake
+have ninja || need ninja-build
+have flock || need util-linux
+have python3 || need python3
+python3 -m pip --version >/dev/null 2>&1 || python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || need python3-venv
+if have "${CC:-cc}"; then
+	has_library cmocka.h cmocka || need libcmocka-dev
+	has_library jansson.h jansson || need libjansson-dev
+else
+	need libc6-dev
+	need libcmocka-dev
+	need libjansson-dev
+fi
+if [ "${1:-}" = check ]; then
+	have clang || need clang
+	have clang-format || need clang-format
+	have clang-tidy || need clang-tidy
+	have valgrind || need valgrind
+	ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.asan* >/dev/null 2>&1 || need libclang-rt-dev
+fi
+
+if [ -n "$missing" ]; then
+	have apt-get || die "missing:$missing; install them with your system's package manager"
+	if [ "$(id -u)" = 0 ]; then
+		as_root=''
+	elif have sudo && sudo -n true 2>/dev/null; then
+		as_root='sudo -n'
+	else
+		die "missing packages; please type:  sudo apt-get install$missing"
+	fi
+	say "installing system packages:$missing"
+	$as_root apt-get -qq update >/dev/null
+	# shellcheck disable=SC2086 # a list of words
+	DEBIAN_FRONTEND=noninteractive $as_root apt-get -qq -y install --no-install-recommends $missing >/dev/null ||
+		die "apt-get could not install:$missing"
+fi
+
+# Ubuntu 22.04 and Debian 11 have a CMake that is too old: a private one from the Python registry, in the cache folder.
+if ! newer_cmake; then
+	tools=$cache_dir/tools
+	if ! PATH="$tools/bin:$PATH" newer_cmake; then
+		say "this system's CMake is older than 3.25: putting a newer one into $tools"
+		mkdir -p "$cache_dir"
+		python3 -m venv "$tools" && "$tools/bin/python" -m pip install --quiet 'cmake>=3.25,<4' >&2 ||
+			die "CMake 3.25 or newer is needed and could not be installed"
+	fi
+fi

@@ -1,0 +1,89 @@
+#!/bin/sh
+# Bad input to the command: one clear line on standard error, the right exit status, nothing on standard output, nothing written.
+#   errors.sh CHUNKKV DOCUMENT [MODEL]
+set -u
+chunkkv=$1 document=$2 model=${3:-}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+n_passed=0 n_failed=0
+
+# expect STATUS PATTERN [ARGUMENT ...]: runs chunkkv and checks how it ends.
+expect() {
+	status=$1 pattern=$2
+	shift 2
+	"$chunkkv" "$@" >out 2>err </dev/null
+	got=$?
+	lines=$(grep -vc '^try: ' err)
+	if [ "$got" = "$status" ] && grep -qE -- "$pattern" err && [ ! -s out ] && [ "$lines" = 1 ]; then
+		n_passed=$((n_passed + 1))
+	else
+		n_failed=$((n_failed + 1))
+		printf 'FAILED: chunkkv %s\n  status %s (expected %s), expected a line like: %s\n' "$*" "$got" "$status" "$pattern"
+		sed 's/^/  stdout: /' out
+		sed 's/^/  stderr: /' err
+	fi
+}
+
+printf 'not a model' >text.gguf
+printf 'GGUF\003\000\000\000garbage that is no header' >broken.gguf
+printf 'latin \351 text' >latin1.txt
+printf '  \n\n' >blank.txt
+printf 'zero \000 byte' >zero.txt
+
+expect 2 'no model given' run -f "$document" -p 'Why?'
+expect 2 'nearest is .chunkkv' run -m x.gguf --policy chunkvk
+expect 2 'nearest is .window' run -m x.gguf --policy chunkkv:windw=3
+expect 2 'nearest is .snapkv' run -m x.gguf --policy chunkkv:scorer=snapk
+expect 2 'out of range' run -m x.gguf --policy chunkkv:chunk=0
+expect 2 'does not use .chunk' run -m x.gguf --policy snapkv:chunk=5
+expect 2 'not a token count.*10%' run -m x.gguf --keep 0.1
+expect 2 'token count' run -m x.gguf --keep 0
+expect 2 'at most 100%' run -m x.gguf --keep 110%
+expect 2 'not a budget' run -m x.gguf --keep ten
+expect 2 'n-predict' run -m x.gguf -n 0
+expect 2 'n-predict' run -m x.gguf -n 5x
+expect 2 'ctx' run -m x.gguf --ctx -7
+expect 2 'temp' run -m x.gguf --temp -1
+expect 2 'seed' run -m x.gguf --seed -1
+expect 2 'cache-type' run -m x.gguf --cache-type f99
+expect 2 'exclude' run -m x.gguf --chat-template chatml --no-chat-template
+expect 2 'not an option' run -m x.gguf stray
+expect 2 'unrecognized option' run --frobnicate
+expect 1 'cannot open the model .*No such file' run -m missing.gguf -p 'Why?'
+expect 1 'not a model in GGUF' run -m text.gguf -p 'Why?'
+expect 1 'could not be loaded' run -m broken.gguf -p 'Why?'
+expect 2 "takes no 'x'" policies x
+
+"$chunkkv" nonsense >out 2>err
+[ $? = 2 ] && grep -q "no command 'nonsense'" err && n_passed=$((n_passed + 1)) || n_failed=$((n_failed + 1))
+"$chunkkv" >out 2>err
+[ $? = 2 ] && [ ! -s out ] && n_passed=$((n_passed + 1)) || n_failed=$((n_failed + 1))
+for words in --help 'run --help' 'policies --help' --version policies; do
+	# shellcheck disable=SC2086 # a list of words
+	if "$chunkkv" $words >out 2>err && [ -s out ] && [ ! -s err ]; then
+		n_passed=$((n_passed + 1))
+	else
+		n_failed=$((n_failed + 1))
+		echo "FAILED: chunkkv $words"
+	fi
+done
+
+if [ -n "$model" ]; then
+	head -c 5000000 "$model" >short.gguf
+	expect 1 'could not be loaded' run -m short.gguf -p 'Why?'
+	expect 1 'cannot open .missing.txt' run -m "$model" -f missing.txt -p 'Why?'
+	expect 1 'not UTF-8.*byte 6' run -m "$model" -f latin1.txt -p 'Why?'
+	expect 1 'zero byte' run -m "$model" -f zero.txt -p 'Why?'
+	expect 1 'prompt is empty' run -m "$model" -f blank.txt -p ' '
+	expect 1 'prompt is empty' run -m "$model"
+	expect 1 'does not fit --ctx 512.*--ctx' run -m "$model" -f "$document" -p 'Why?' --ctx 512
+	expect 1 'needs a length' run -m "$model" --dry-run
+	"$chunkkv" run -m "$model" -p 'Why?' --chat-template nonsense >out 2>err
+	if [ $? = 1 ] && [ ! -s out ] && grep -q 'chatml' err; then n_passed=$((n_passed + 1)); else n_failed=$((n_failed + 1)) && echo "FAILED: unknown template"; fi
+fi
+
+written=$(find . -type f ! -name out ! -name err ! -name '*.gguf' ! -name '*.txt')
+[ -z "$written" ] || { n_failed=$((n_failed + 1)); echo "FAILED: something was written: $written"; }
+echo "$n_passed passed, $n_failed failed"
+[ "$n_failed" = 0 ]

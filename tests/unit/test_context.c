@@ -1,0 +1,267 @@
+/* Contexts: what ckv_ctx_create checks, what it copies, and what the accessors tell. */
+#include "support.h"
+
+#include "kernels/kernels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static ckv_params defaults(void) {
+	ckv_params params;
+	ckv_params_default(&params);
+	return params;
+}
+
+/* Refused with this status, a message, and no context. */
+static ckv_error refused(const ckv_params *params, const ckv_ctx_options *options, ckv_status expected) {
+	ckv_error error;
+	ckv_ctx *ctx = (ckv_ctx *)(void *)&error;
+	paint(&error, sizeof error);
+	ckv_status status = ckv_ctx_create(&ctx, params, options, &error);
+	CHECK(status == expected, "%s instead of %s", ckv_strerror(status), ckv_strerror(expected));
+	CHECK(error.status == expected && error.message[0] && memchr(error.message, 0, sizeof error.message), "no message");
+	CHECK(ctx == NULL, "a context in spite of '%s'", error.message);
+	return error;
+}
+
+static void parameters_are_checked(void **state) {
+	const struct {
+		size_t offset;
+		int32_t value;
+	} bad[] = {
+	    {offsetof(ckv_params, window), 0},        {offsetof(ckv_params, window), -1},
+	    {offsetof(ckv_params, window), 65537},    {offsetof(ckv_params, kernel), 0},
+	    {offsetof(ckv_params, kernel), 4},        {offsetof(ckv_params, kernel), 257},
+	    {offsetof(ckv_params, kernel), -3},       {offsetof(ckv_params, chunk), 0},
+	    {offsetof(ckv_params, chunk), -10},       {offsetof(ckv_params, chunk), 65537},
+	    {offsetof(ckv_params, sinks), -1},        {offsetof(ckv_params, sinks), 65537},
+	    {offsetof(ckv_params, sinks), INT32_MIN}, {offsetof(ckv_params, window), INT32_MAX},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		ckv_params p = defaults();
+		memcpy((char *)&p + bad[i].offset, &bad[i].value, sizeof bad[i].value);
+		refused(&p, NULL, CKV_ERR_POLICY);
+	}
+}
+
+static void names_are_checked(void **state) {
+	(void)state;
+	ckv_params p = defaults();
+	p.scorer = "snapvk";
+	assert_non_null(strstr(refused(&p, NULL, CKV_ERR_POLICY).message, "'snapkv'"));
+	p = defaults();
+	p.selector = "chunky";
+	assert_non_null(strstr(refused(&p, NULL, CKV_ERR_POLICY).message, "'chunk'"));
+	p = defaults();
+	p.scorer = "none"; /* but the selector wants scores */
+	refused(&p, NULL, CKV_ERR_POLICY);
+	const size_t names[] = {offsetof(ckv_params, preset), offsetof(ckv_params, scorer), offsetof(ckv_params, selector)};
+	const char *none = NULL;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		p = defaults();
+		memcpy((char *)&p + names[i], &none, sizeof none);
+		refused(&p, NULL, CKV_ERR_ARG);
+	}
+}
+
+static void the_context_is_null_without_parameters(void **state) {
+	(void)state;
+	refused(NULL, NULL, CKV_ERR_ARG);
+}
+
+static void allocators_are_checked(void **state) {
+	(void)state;
+	ckv_params p = defaults();
+	ckv_allocator half = {NULL, NULL, NULL};
+	ckv_ctx_options options;
+	ckv_ctx_options_default(&options);
+	options.allocator = &half;
+	refused(&p, &options, CKV_ERR_ARG);
+	counting c;
+	counting_init(&c);
+	half = c.allocator;
+	half.free = NULL;
+	refused(&p, &options, CKV_ERR_ARG);
+	c.refuse_in = 1;
+	options.allocator = &c.allocator;
+	refused(&p, &options, CKV_ERR_NOMEM);
+	assert_int_equal(c.live, 0);
+	assert_int_equal(ckv_ctx_create(NULL, &p, NULL, NULL), CKV_ERR_ARG);
+}
+
+static void the_error_is_empty_after_success(void **state) {
+	(void)state;
+	ckv_params p = defaults();
+	ckv_error error = {CKV_ERR_HOST, "something older"};
+	ckv_ctx *ctx;
+	assert_int_equal(ckv_ctx_create(&ctx, &p, NULL, &error), CKV_OK);
+	assert_string_equal(ckv_ctx_message(ctx), "");
+	ckv_ctx_free(ctx);
+	assert_int_equal(error.status, CKV_OK);
+	assert_string_equal(error.message, "");
+}
+
+static void parameters_are_kept_as_given(void **state) {
+	(void)state;
+	ckv_ctx *ctx = make_ctx("chunkkv:window=7,kernel=3,chunk=5,sinks=2,mode=reference");
+	const ckv_params *p = ckv_ctx_params(ctx);
+	assert_string_equal(p->preset, "chunkkv");
+	assert_string_equal(p->scorer, "snapkv");
+	assert_string_equal(p->selector, "chunk");
+	assert_int_equal(p->window, 7);
+	assert_int_equal(p->kernel, 3);
+	assert_int_equal(p->chunk, 5);
+	assert_int_equal(p->sinks, 2);
+	assert_int_equal(p->reference, 1);
+	assert_int_equal(p->size, sizeof *p);
+	ckv_ctx_free(ctx);
+}
+
+static char *own_copy(const char *text) {
+	char *copy = test_memory(strlen(text) + 1, 1);
+	memcpy(copy, text, strlen(text) + 1);
+	return copy;
+}
+
+/* Any string with a registered name is accepted, also one that does not outlive the call. */
+static void names_need_not_outlive_the_call(void **state) {
+	(void)state;
+	ckv_params p = defaults();
+	char *scorer = own_copy("snapkv"), *selector = own_copy("topk"), *preset = own_copy("snapkv");
+	ckv_ctx *ctx;
+	p.scorer = scorer;
+	p.selector = selector;
+	p.preset = preset;
+	assert_int_equal(ckv_ctx_create(&ctx, &p, NULL, NULL), CKV_OK);
+	char *names[] = {scorer, selector, preset};
+	for (size_t i = 0; i < 3; i++) {
+		memset(names[i], 'X', strlen(names[i]));
+	}
+	assert_string_equal(ckv_ctx_params(ctx)->scorer, "snapkv");
+	assert_string_equal(ckv_ctx_params(ctx)->selector, "topk");
+	assert_string_equal(ckv_ctx_params(ctx)->preset, "snapkv");
+	ckv_ctx_free(ctx);
+	free(scorer);
+	free(selector);
+	free(preset);
+}
+
+/* A caller built against an older, shorter struct gets the defaults for what it does not know; a newer one is cut. */
+static void structs_of_other_versions_are_taken(void **state) {
+	(void)state;
+	struct {
+		ckv_params params;
+		char more[32];
+	} newer;
+	ckv_ctx *ctx;
+	newer.params = defaults();
+	newer.params.size = sizeof newer;
+	paint(newer.more, sizeof newer.more);
+	assert_int_equal(ckv_ctx_create(&ctx, &newer.params, NULL, NULL), CKV_OK);
+	assert_int_equal(ckv_ctx_params(ctx)->size, sizeof(ckv_params));
+	ckv_ctx_free(ctx);
+	ckv_params older = defaults();
+	older.size = offsetof(ckv_params, sinks);
+	older.chunk = 12;
+	older.sinks = -99;
+	assert_int_equal(ckv_ctx_create(&ctx, &older, NULL, NULL), CKV_OK);
+	assert_int_equal(ckv_ctx_params(ctx)->chunk, 12);
+	assert_int_equal(ckv_ctx_params(ctx)->sinks, defaults().sinks);
+	ckv_ctx_free(ctx);
+}
+
+static void options_of_an_older_version_are_taken(void **state) {
+	(void)state;
+	counting c;
+	counting_init(&c);
+	ckv_ctx_options options = {offsetof(ckv_ctx_options, cpu_disable), &c.allocator, ~0u};
+	ckv_ctx *plain = make_ctx("full"), *ctx = make_ctx_with("full", &options);
+	assert_true(c.calls > 0);
+	assert_string_equal(ckv_ctx_isa(ctx), ckv_ctx_isa(plain)); /* cpu_disable was not looked at */
+	ckv_ctx_free(ctx);
+	ckv_ctx_free(plain);
+	assert_int_equal(c.live, 0);
+}
+
+static void disabled_instruction_sets_are_not_used(void **state) {
+	(void)state;
+	ckv_ctx_options options;
+	ckv_ctx_options_default(&options);
+	assert_int_equal(options.size, sizeof options);
+	assert_null(options.allocator);
+	assert_int_equal(options.cpu_disable, 0);
+	options.cpu_disable = ~0u;
+	ckv_ctx *ctx = make_ctx_with("chunkkv", &options);
+	assert_string_equal(ckv_ctx_isa(ctx), "c");
+	ckv_ctx_free(ctx);
+	ctx = make_ctx("chunkkv");
+	assert_string_equal(ckv_ctx_isa(ctx), ckv_kernels_get(ckv_cpu_features())->isa);
+	ckv_ctx_free(ctx);
+	ckv_ctx_options_default(NULL);
+}
+
+static void accessors_take_null(void **state) {
+	(void)state;
+	ckv_ctx_free(NULL);
+	assert_string_equal(ckv_ctx_message(NULL), "");
+	assert_string_equal(ckv_ctx_isa(NULL), "");
+	assert_null(ckv_ctx_params(NULL));
+	ckv_keep_init(NULL, NULL, 0, NULL);
+	ckv_layer_init(NULL);
+}
+
+static void initialisers_fill_the_whole_struct(void **state) {
+	(void)state;
+	ckv_layer layer;
+	ckv_keep keep;
+	int32_t positions[3], offsets[2];
+	paint(&layer, sizeof layer);
+	ckv_layer_init(&layer);
+	assert_int_equal(layer.size, sizeof layer);
+	assert_true(layer.k.data == NULL && layer.v.data == NULL && layer.q.data == NULL && layer.q.stride_head == 0);
+	assert_true(layer.scale == 0.0f && layer.logit_cap == 0.0f && layer.index == 0);
+	paint(&keep, sizeof keep);
+	ckv_keep_init(&keep, positions, 3, offsets);
+	assert_int_equal(keep.size, sizeof keep);
+	assert_ptr_equal(keep.positions, positions);
+	assert_ptr_equal(keep.offsets, offsets);
+	assert_int_equal(keep.capacity, 3);
+	assert_true(keep.n_lists == 0 && keep.n_positions == 0 && keep.n_keep == 0 && keep.attention_kept == -1.0f);
+}
+
+/* "" at first, the reason after a failure, "" again after a success. */
+static void messages_belong_to_the_last_call(void **state) {
+	(void)state;
+	float scores[40] = {0};
+	int32_t positions[40];
+	ckv_keep keep;
+	ckv_ctx *ctx = make_ctx("snapkv:window=2");
+	assert_string_equal(ckv_ctx_message(ctx), "");
+	ckv_keep_init(&keep, positions, 0, NULL);
+	assert_int_equal(ckv_select_scores(ctx, scores, 2, 20, ckv_keep_tokens(10), &keep), CKV_ERR_CAPACITY);
+	assert_non_null(strstr(ckv_ctx_message(ctx), "20"));
+	keep.capacity = 20;
+	assert_int_equal(ckv_select_scores(ctx, scores, 2, 20, ckv_keep_tokens(10), &keep), CKV_OK);
+	assert_string_equal(ckv_ctx_message(ctx), "");
+	ckv_ctx_free(ctx);
+}
+
+int main(void) {
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(parameters_are_checked),
+	    cmocka_unit_test(names_are_checked),
+	    cmocka_unit_test(the_context_is_null_without_parameters),
+	    cmocka_unit_test(allocators_are_checked),
+	    cmocka_unit_test(the_error_is_empty_after_success),
+	    cmocka_unit_test(parameters_are_kept_as_given),
+	    cmocka_unit_test(names_need_not_outlive_the_call),
+	    cmocka_unit_test(structs_of_other_versions_are_taken),
+	    cmocka_unit_test(options_of_an_older_version_are_taken),
+	    cmocka_unit_test(disabled_instruction_sets_are_not_used),
+	    cmocka_unit_test(accessors_take_null),
+	    cmocka_unit_test(initialisers_fill_the_whole_struct),
+	    cmocka_unit_test(messages_belong_to_the_last_call),
+	};
+	return cmocka_run_group_tests_name("context", tests, NULL, NULL);
+}
