@@ -13,8 +13,6 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # A GGUF model of your own: make demo MODEL=file.gguf
 MODEL ?=
-KEEP ?= 10%
-QUESTION ?= Who founded the observatory?
 
 .PHONY: all deps build demo test check-all sanitize clang lint format bench install uninstall clean
 
@@ -28,9 +26,7 @@ build: deps
 	@cmake --build --preset release -j $(JOBS) -- --quiet
 
 demo: build
-	@model="$(MODEL)"; [ -n "$$model" ] || model=$$(scripts/fetch-model.sh); \
-	printf 'document  demo/document.txt\nquestion  %s\n\n' "$(QUESTION)"; \
-	exec build/chunkkv run -m "$$model" -f demo/document.txt -p "$(QUESTION)" --keep "$(KEEP)" -n 48 --compare
+	@model="$(MODEL)"; [ -n "$$model" ] || model=$$(scripts/fetch-model.sh); scripts/demo.sh build/chunkkv "$$model"
 
 test: build
 	@scripts/fetch-model.sh >/dev/null

@@ -237,9 +237,14 @@ static int split(char *list, const char **out, int most) {
 	return n;
 }
 
+static const char *base_name(const char *path) {
+	const char *slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
 static void summary(const bench *b, int n_questions) {
-	printf("\n# %s, %s, %d questions; the full cache answers %d right\n", b->options.model, b->options.document, n_questions,
-	       b->n_full_right);
+	printf("\n# %s, %s, %d questions: the full cache answers %d right\n", base_name(b->options.model),
+	       base_name(b->options.document), n_questions, b->n_full_right);
 	printf("# %-24s %8s %8s %22s %10s %10s\n", "policy", "keep", "right", "of those full has right", "mean KL", "same top");
 	for (int i = 0; i < b->n_policies; i++) {
 		for (int j = 0; j < b->n_budgets; j++) {

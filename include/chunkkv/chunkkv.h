@@ -13,6 +13,7 @@
  *  - Structs that may grow start with their own size; fill them with their _default() or _init() call.
  *  - Every call that can fail returns a ckv_status. On an error its outputs are not touched unless said otherwise, and
  *    nothing else has changed either.
+ *  - Lengths: T at most CKV_MAX_TOKENS.
  *  - Views are borrowed for the call only. Outputs go to memory of the caller.
  *  - A context may be used by one thread at a time; different contexts are independent. Functions without a context are
  *    safe to call from any thread.
@@ -38,6 +39,9 @@ extern "C" {
 #else
 #define CKV_API
 #endif
+
+/* Longest cache that is accepted. */
+#define CKV_MAX_TOKENS (INT32_MAX - 131072)
 
 /* ---------------------------------------------------------------- status */
 
@@ -268,17 +272,18 @@ typedef struct ckv_keep {
 
 CKV_API void ckv_keep_init(ckv_keep *keep, int32_t *positions, size_t capacity, int32_t *offsets);
 
-/* Scores of one layer by the context's scorer: scores[G][T], memory of the caller. Sources: the scorer's own file.
- * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_UNSUPPORTED (policy without scorer, T <= window), CKV_ERR_NUMERIC. */
-CKV_API ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, float *scores);
+/* Scores of one layer by the context's scorer: scores[G][T], memory of the caller. The budget only matters to scorers whose scores
+ * depend on it. Sources: the scorer's own file. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_UNSUPPORTED (policy without scorer,
+ * T <= window), CKV_ERR_NUMERIC. */
+CKV_API ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, float *scores);
 
 /* Scores one layer and selects what to keep of it. A cache too short for the policy is kept whole, see keep->reason.
  * offsets, when given, must have room for G + 1 entries. On CKV_ERR_CAPACITY keep->n_positions is what suffices.
  * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_CAPACITY, CKV_ERR_NUMERIC. */
 CKV_API ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, ckv_keep *keep);
 
-/* The selector alone, over the caller's scores [n_heads][n_tokens], all finite. As ckv_select otherwise; attention_kept is
- * -1. */
+/* The selector alone, over the caller's scores [n_heads][n_tokens], all finite; the context's scorer plays no part. As ckv_select
+ * otherwise; attention_kept is -1. */
 CKV_API ckv_status ckv_select_scores(ckv_ctx *ctx, const float *scores, int32_t n_heads, int32_t n_tokens, ckv_budget budget,
                                      ckv_keep *keep);
 

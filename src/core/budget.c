@@ -3,18 +3,37 @@
 
 #include <ctype.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+
+/* Digits with at most one point among them, whatever the locale; returns what follows, or NULL when there is no such number. */
+static const char *parse_decimal(const char *text, double *value, bool *whole) {
+	double scale = 1.0;
+	*value = 0.0;
+	*whole = true;
+	if (!isdigit((unsigned char)*text)) {
+		return NULL;
+	}
+	for (; isdigit((unsigned char)*text) || (*text == '.' && *whole); text++) {
+		if (*text == '.') {
+			*whole = false;
+			continue;
+		}
+		*value = *value * 10.0 + (*text - '0');
+		scale *= *whole ? 1.0 : 10.0;
+	}
+	*value /= scale;
+	return text;
+}
 
 ckv_status ckv_budget_parse(const char *text, ckv_budget *budget, ckv_error *error) {
 	if (!text || !budget) {
 		return ckv_fail(error, CKV_ERR_ARG, "ckv_budget_parse needs a text and a place for the budget");
 	}
-	char *end = NULL;
-	double value = isdigit((unsigned char)*text) ? strtod(text, &end) : -1.0;
+	double value;
+	bool whole;
+	const char *end = parse_decimal(text, &value, &whole);
 	bool percent = end && strcmp(end, "%") == 0;
-	bool number = end && (*end == '\0' || percent) && strspn(text, "0123456789.%") == strlen(text);
-	if (!number) {
+	if (!end || (*end != '\0' && !percent)) {
 		return ckv_fail(error, CKV_ERR_POLICY, "'%.40s' is not a budget: give a share like 10%% or a token count like 512",
 		                text);
 	}
@@ -22,7 +41,7 @@ ckv_status ckv_budget_parse(const char *text, ckv_budget *budget, ckv_error *err
 		return ckv_fail(error, CKV_ERR_POLICY, "a share of %.40s cannot be kept: give more than 0%% and at most 100%%",
 		                text);
 	}
-	if (!percent && (strchr(text, '.') || value < 1.0 || value > INT32_MAX)) {
+	if (!percent && (!whole || value < 1.0 || value > INT32_MAX)) {
 		return ckv_fail(error, CKV_ERR_POLICY,
 		                "'%.40s' is not a token count (1 or more, whole); for a share write a percent sign: 10%%", text);
 	}

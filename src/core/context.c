@@ -27,10 +27,15 @@ static void copy_sized(void *ours, size_t our_size, const void *theirs, size_t t
 }
 
 ckv_status ckv_ctx_create(ckv_ctx **ctx, const ckv_params *params, const ckv_ctx_options *options, ckv_error *error) {
+	if (ctx) {
+		*ctx = NULL;
+	}
 	if (!ctx || !params) {
 		return ckv_fail(error, CKV_ERR_ARG, "ckv_ctx_create needs a place for the context, and parameters");
 	}
-	*ctx = NULL;
+	if (params->size < sizeof *params || (options && options->size < sizeof *options)) {
+		return ckv_fail(error, CKV_ERR_ARG, "a struct's size field is too small: start from its _default() call");
+	}
 	ckv_params own;
 	ckv_params_default(&own);
 	copy_sized(&own, sizeof own, params, params->size);
@@ -61,7 +66,12 @@ ckv_status ckv_ctx_create(ckv_ctx **ctx, const ckv_params *params, const ckv_ctx
 	made->scorer = ckv_scorer_find(own.scorer);
 	made->selector = ckv_selector_find(own.selector);
 	made->kernels = ckv_kernels_get(ckv_cpu_features() & ~opt.cpu_disable);
+	made->params.scorer = made->scorer ? made->scorer->info.name : "none";
+	made->params.selector = made->selector->info.name;
+	const ckv_preset *preset = ckv_preset_find(own.preset);
+	made->params.preset = preset ? preset->info.name : "custom";
 	*ctx = made;
+	ckv_fail(error, CKV_OK, "%s", "");
 	return CKV_OK;
 }
 

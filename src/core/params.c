@@ -152,6 +152,9 @@ ckv_status ckv_params_check(const ckv_params *params, ckv_error *error) {
 			}
 		}
 	}
+	if (params->reference != 0 && params->reference != 1) {
+		return ckv_fail(error, CKV_ERR_POLICY, "reference is %d: it is 0 or 1", params->reference);
+	}
 	if (params->kernel % 2 == 0) {
 		return ckv_fail(error, CKV_ERR_POLICY, "kernel=%d must be odd, so that it has a middle", params->kernel);
 	}
@@ -265,13 +268,10 @@ ckv_status ckv_policy_parse(const char *text, ckv_params *params, ckv_error *err
 }
 
 /* Appends to a buffer that may be too small or absent; *length counts on regardless. */
-static void append(char *buffer, size_t capacity, size_t *length, const char *key, const char *value) {
-	bool first = strchr(value, '=') == NULL && key == NULL;
-	char piece[96];
-	int n = first ? snprintf(piece, sizeof piece, "%s", value) : snprintf(piece, sizeof piece, "%s=%s", key, value);
-	for (int i = 0; i < n; i++) {
+static void append(char *buffer, size_t capacity, size_t *length, const char *text) {
+	for (; *text; text++) {
 		if (*length + 1 < capacity) {
-			buffer[*length] = piece[i];
+			buffer[*length] = *text;
 			buffer[*length + 1] = '\0';
 		}
 		*length += 1;
@@ -287,21 +287,23 @@ static bool differs(const ckv_params *a, const ckv_params *b, const key_row *key
 
 size_t ckv_policy_format(const ckv_params *params, char *buffer, size_t capacity) {
 	size_t length = 0;
-	const ckv_preset *preset = params ? ckv_preset_find(params->preset) : NULL;
 	if (capacity) {
 		buffer[0] = '\0';
 	}
-	if (!preset) {
+	if (!params || !params->preset || !params->scorer || !params->selector) {
 		return 0;
 	}
-	append(buffer, capacity, &length, NULL, preset->info.name);
+	/* Parameters of one's own making are told as what differs from the default preset. */
+	const ckv_preset *preset = ckv_preset_find(params->preset);
+	preset = preset ? preset : ckv_preset_find("chunkkv");
+	append(buffer, capacity, &length, preset->info.name);
 	bool first = true;
 	for (size_t i = 0; i < N_KEYS; i++) {
 		char number[16];
-		if (!differs(params, &preset->params, &keys[i])) {
+		if (!differs(params, &preset->params, &keys[i]) || !uses(params, keys[i].info.key)) {
 			continue;
 		}
-		append(buffer, capacity, &length, NULL, first ? ":" : ",");
+		append(buffer, capacity, &length, first ? ":" : ",");
 		first = false;
 		snprintf(number, sizeof number, "%d", keys[i].kind == KEY_INT ? get_int(params, &keys[i]) : 0);
 		const char *value = number;
@@ -310,7 +312,9 @@ size_t ckv_policy_format(const ckv_params *params, char *buffer, size_t capacity
 		} else if (keys[i].kind != KEY_INT) {
 			value = get_name(params, &keys[i]);
 		}
-		append(buffer, capacity, &length, keys[i].info.key, value);
+		append(buffer, capacity, &length, keys[i].info.key);
+		append(buffer, capacity, &length, "=");
+		append(buffer, capacity, &length, value);
 	}
 	return length;
 }

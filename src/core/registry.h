@@ -10,8 +10,8 @@ typedef struct ckv_scorer {
 	ckv_needs (*needs)(const ckv_params *params);
 	/* Shortest cache it can score under these parameters; a shorter one is kept whole. */
 	int32_t (*min_tokens)(const ckv_params *params);
-	/* scores[G][T]. The layer's views were checked, T >= min_tokens, and what needs() names is there. */
-	ckv_status (*score)(ckv_ctx *ctx, const ckv_layer *layer, float *scores);
+	/* scores[G][T]. The layer's views were checked, T >= min_tokens, and what needs() names is there. Most ignore n_keep. */
+	ckv_status (*score)(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, float *scores);
 } ckv_scorer;
 
 /* What a selector decides on. */

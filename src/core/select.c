@@ -32,14 +32,15 @@ static ckv_status check_finite(ckv_ctx *ctx, const float *scores, int32_t n_head
 
 static ckv_status check_layer(ckv_ctx *ctx, const ckv_layer *layer) {
 	ckv_status status = ckv_view_check(&layer->k, "keys", layer->index, &ctx->error);
-	if (status == CKV_OK && !(isfinite(layer->scale) && layer->scale >= 0.0f && isfinite(layer->logit_cap))) {
+	if (status == CKV_OK &&
+	    !(isfinite(layer->scale) && layer->scale >= 0.0f && isfinite(layer->logit_cap) && layer->logit_cap >= 0.0f)) {
 		status = ckv_fail(&ctx->error, CKV_ERR_ARG, "layer %d: scale %g or logit cap %g is not usable", layer->index,
 		                  (double)layer->scale, (double)layer->logit_cap);
 	}
 	return status;
 }
 
-static ckv_status run_scorer(ckv_ctx *ctx, const ckv_layer *layer, float *scores) {
+static ckv_status run_scorer(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, float *scores) {
 	ckv_needs needs = ctx->scorer->needs(&ctx->params);
 	if (needs.flags & CKV_NEED_VALUES) {
 		ckv_status status = ckv_view_check(&layer->v, "values", layer->index, &ctx->error);
@@ -47,7 +48,7 @@ static ckv_status run_scorer(ckv_ctx *ctx, const ckv_layer *layer, float *scores
 			return status;
 		}
 	}
-	ckv_status status = ctx->scorer->score(ctx, layer, scores);
+	ckv_status status = ctx->scorer->score(ctx, layer, n_keep, scores);
 	return status ? status : check_finite(ctx, scores, layer->k.n_heads, layer->k.n_tokens, layer->index);
 }
 
@@ -57,11 +58,16 @@ static void begin(ckv_ctx *ctx) {
 	ctx->error.message[0] = '\0';
 }
 
-ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, float *scores) {
-	if (!ctx || !layer || !scores || layer->size < sizeof *layer) {
+ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, float *scores) {
+	int32_t n_keep;
+	if (!ctx) {
 		return CKV_ERR_ARG;
 	}
 	begin(ctx);
+	if (!layer || !scores || layer->size < sizeof *layer) {
+		return ckv_fail(&ctx->error, CKV_ERR_ARG,
+		                "ckv_score needs a layer (start from ckv_layer_init) and a place for scores");
+	}
 	ckv_status status = check_layer(ctx, layer);
 	if (status) {
 		return status;
@@ -74,7 +80,19 @@ ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, float *scores) {
 		return ckv_fail(&ctx->error, CKV_ERR_UNSUPPORTED, "layer %d has %d tokens; scorer '%s' needs at least %d",
 		                layer->index, layer->k.n_tokens, ctx->params.scorer, least);
 	}
-	return run_scorer(ctx, layer, scores);
+	if (ckv_budget_resolve(budget, layer->k.n_tokens, &n_keep) != CKV_OK) {
+		return ckv_fail(&ctx->error, CKV_ERR_ARG, "a budget of %g is out of range", budget.value);
+	}
+	size_t n = (size_t)layer->k.n_heads, row = (size_t)layer->k.n_tokens * sizeof *scores;
+	float *own = ckv_scratch(ctx, SLOT_SCORES, n, row);
+	if (!own) {
+		return CKV_ERR_NOMEM;
+	}
+	status = run_scorer(ctx, layer, n_keep, own);
+	if (status == CKV_OK) {
+		memcpy(scores, own, n * row);
+	}
+	return status;
 }
 
 /* Exact mode: sinks and window are kept first, cut to the sinks and then the newest when the budget is smaller than both. */
@@ -122,9 +140,10 @@ static ckv_status plan(ckv_ctx *ctx, ckv_budget budget, const ckv_scorer *scorer
 	if (s->reason != CKV_SELECTED) {
 		*selector = &ckv_selector_all;
 		s->n_keep = n;
-	}
-	if (whole && s->reason == CKV_SELECTED) {
+	} else if (whole) {
+		/* Exact mode goes on: all scores best. The published counts could drop a chunk of a cache that the budget holds whole. */
 		s->reason = CKV_KEPT_ALL_BUDGET;
+		*selector = p->reference ? &ckv_selector_all : *selector;
 	}
 	protect(p, s);
 	return CKV_OK;
@@ -146,6 +165,9 @@ static ckv_status check_capacity(ckv_ctx *ctx, const ckv_selector *selector, con
 
 static ckv_status run_selector(ckv_ctx *ctx, const ckv_selector *selector, const ckv_selection *s, ckv_keep *keep) {
 	int32_t *offsets = keep->offsets;
+	if (!ckv_scratch(ctx, SLOT_KEYS, (size_t)s->n_tokens, sizeof(uint64_t))) {
+		return CKV_ERR_NOMEM;
+	}
 	if (!offsets) {
 		offsets = ckv_scratch(ctx, SLOT_OFFSETS, (size_t)s->n_heads + 1, sizeof *offsets);
 		if (!offsets) {
@@ -185,10 +207,14 @@ static float attention_kept(const ckv_ctx *ctx, const ckv_layer *layer, const ck
 }
 
 ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, ckv_keep *keep) {
-	if (!ctx || !layer || !keep || layer->size < sizeof *layer || keep->size < sizeof *keep) {
+	if (!ctx) {
 		return CKV_ERR_ARG;
 	}
 	begin(ctx);
+	if (!layer || !keep || layer->size < sizeof *layer || keep->size < sizeof *keep) {
+		return ckv_fail(&ctx->error, CKV_ERR_ARG,
+		                "ckv_select needs a layer and a result: start from ckv_layer_init and ckv_keep_init");
+	}
 	ckv_status status = check_layer(ctx, layer);
 	if (status) {
 		return status;
@@ -206,7 +232,7 @@ ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, c
 		if (!scores) {
 			return CKV_ERR_NOMEM;
 		}
-		status = run_scorer(ctx, layer, scores);
+		status = run_scorer(ctx, layer, s.n_keep, scores);
 		if (status) {
 			return status;
 		}
@@ -221,10 +247,14 @@ ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, c
 
 ckv_status ckv_select_scores(ckv_ctx *ctx, const float *scores, int32_t n_heads, int32_t n_tokens, ckv_budget budget,
                              ckv_keep *keep) {
-	if (!ctx || !scores || !keep || keep->size < sizeof *keep || n_heads < 1 || n_tokens < 1) {
+	if (!ctx) {
 		return CKV_ERR_ARG;
 	}
 	begin(ctx);
+	if (!scores || !keep || keep->size < sizeof *keep || n_heads < 1 || n_tokens < 1 || n_tokens > CKV_MAX_TOKENS) {
+		return ckv_fail(&ctx->error, CKV_ERR_ARG, "ckv_select_scores needs scores of %d heads and %d tokens, and a result",
+		                n_heads, n_tokens);
+	}
 	ckv_selection s = {.scores = scores, .n_heads = n_heads, .n_tokens = n_tokens};
 	const ckv_selector *selector;
 	ckv_status status = plan(ctx, budget, NULL, &s, &selector);

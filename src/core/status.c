@@ -42,6 +42,9 @@ ckv_status ckv_fail(ckv_error *error, ckv_status status, const char *format, ...
 		if (n < 0) {
 			error->message[0] = '\0';
 		}
+		for (char *at = error->message; *at; at++) {
+			*at = (unsigned char)*at < 32 || *at == 127 ? '?' : *at;
+		}
 	}
 	return status;
 }

@@ -58,12 +58,18 @@ ckv_status ckv_view_check(const ckv_view *view, const char *what, int32_t layer,
 	if (!view->data) {
 		return ckv_fail(error, CKV_ERR_ARG, "layer %d: the policy needs %s, but the view is empty", layer, what);
 	}
-	if (view->n_heads < 1 || view->n_tokens < 1 || view->head_dim < 1 || view->head_dim > 65536) {
-		return ckv_fail(error, CKV_ERR_ARG, "layer %d: %s have the shape [%d][%d][%d]: each must be at least 1", layer, what,
+	if (view->n_heads < 1 || view->n_tokens < 1 || view->n_tokens > CKV_MAX_TOKENS || view->head_dim < 1 ||
+	    view->head_dim > 65536) {
+		return ckv_fail(error, CKV_ERR_ARG, "layer %d: %s have the shape [%d][%d][%d]: out of range", layer, what,
 		                view->n_heads, view->n_tokens, view->head_dim);
 	}
 	if ((unsigned)view->dtype > CKV_DECODED || (view->dtype == CKV_DECODED && (!view->decode || !view->row_bytes))) {
 		return ckv_fail(error, CKV_ERR_ARG, "layer %d: %s have an unknown type, or no decoder and row size", layer, what);
+	}
+	size_t align = view->dtype == CKV_F32 ? 4 : view->dtype == CKV_DECODED ? 1 : 2;
+	if (((uintptr_t)view->data | view->stride_head | view->stride_token) % align != 0) {
+		return ckv_fail(error, CKV_ERR_ARG, "layer %d: the address or the strides of %s are not multiples of %zu", layer,
+		                what, align);
 	}
 	if (!view_fits(view, ckv_view_row_bytes(view))) {
 		return ckv_fail(error, CKV_ERR_ARG, "layer %d: the strides of %s reach beyond what memory can hold", layer, what);

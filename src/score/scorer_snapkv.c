@@ -33,7 +33,8 @@ static void crown_window(float *scores, int32_t n_heads, int32_t n_tokens, int32
 	}
 }
 
-static ckv_status score(ckv_ctx *ctx, const ckv_layer *layer, float *scores) {
+static ckv_status score(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, float *scores) {
+	(void)n_keep;
 	const ckv_params *p = &ctx->params;
 	int32_t n_tokens = layer->k.n_tokens, n_scored = n_tokens - p->window;
 	int32_t n_kv = layer->k.n_heads, group = layer->q.n_heads / n_kv;

@@ -62,16 +62,32 @@ static void load_queries(job *j, int32_t kv_head) {
 	}
 }
 
-static void compute_logits(job *j, int32_t kv_head) {
+static bool all_finite(const float *x, size_t n) {
+	uint32_t bad = 0;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t bits;
+		memcpy(&bits, &x[i], sizeof bits);
+		bad |= (bits & 0x7f800000u) == 0x7f800000u;
+	}
+	return bad == 0;
+}
+
+static ckv_status compute_logits(job *j, int32_t kv_head) {
 	const ckv_kernels *kernels = j->ctx->kernels;
 	size_t d = (size_t)j->dim;
 	for (int32_t t = 0; t < j->n_tokens; t += CKV_LANES) {
 		int32_t n = j->n_tokens - t < CKV_LANES ? j->n_tokens - t : CKV_LANES;
 		ckv_view_decode(kernels, &j->layer->k, kv_head, t, n, j->rows);
+		if (!all_finite(j->rows, (size_t)n * d)) {
+			return ckv_fail(&j->ctx->error, CKV_ERR_NUMERIC,
+			                "layer %d, KV head %d, token %d or one of the 15 after it: NaN or infinity in a key",
+			                j->layer->index, kv_head, t);
+		}
 		memset(j->rows + (size_t)n * d, 0, (CKV_LANES - (size_t)n) * d * sizeof *j->rows);
 		kernels->pack(j->rows, d, j->panel);
 		kernels->qk(j->queries, j->n_queries, d, j->panel, j->scale, j->logits + t, j->padded);
 	}
+	return CKV_OK;
 }
 
 static void cap_logits(float *x, size_t n, float cap) {
@@ -116,7 +132,10 @@ ckv_status ckv_window_mass(ckv_ctx *ctx, const ckv_layer *layer, int32_t window,
 	}
 	for (int32_t g = 0; g < layer->k.n_heads; g++) {
 		load_queries(&j, g);
-		compute_logits(&j, g);
+		status = compute_logits(&j, g);
+		if (status) {
+			return status;
+		}
 		for (int32_t h = 0; h < j.group; h++) {
 			add_head(&j, h, out + (size_t)(g * j.group + h) * n);
 		}

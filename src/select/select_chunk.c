@@ -84,6 +84,9 @@ static ckv_status score_chunks(ckv_ctx *ctx, const ckv_selection *s, const float
 		int32_t first, end;
 		chunk_range(s, size, c->first + i, &first, &end);
 		c->score[i] = mean(sums, first, end);
+		if (!isfinite(c->score[i])) {
+			return ckv_fail(&ctx->error, CKV_ERR_NUMERIC, "the scores of chunk %d overflow when summed", c->first + i);
+		}
 	}
 	return CKV_OK;
 }
@@ -183,8 +186,11 @@ static ckv_status select(ckv_ctx *ctx, const ckv_selection *s, int32_t *position
 	} else if (status == CKV_OK && s->lo < s->hi) {
 		status = fill_budget(ctx, s, &c);
 	}
+	if (status) {
+		return status;
+	}
 	offsets[0] = 0;
-	return status ? status : write_positions(ctx, s, sums, &c, positions, &offsets[1]);
+	return write_positions(ctx, s, sums, &c, positions, &offsets[1]);
 }
 
 static int32_t min_tokens(const ckv_params *params) { return params->chunk; }

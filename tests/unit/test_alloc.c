@@ -1,4 +1,4 @@
-/* Memory: every request may fail, nothing leaks, the context works again afterwards, scratch is reused, sizes do not wrap. */
+/* Memory: every request may fail, nothing leaks, the context works again afterwards, scratch is reused, no size wraps. */
 #include "support.h"
 
 #include "core/internal.h"
@@ -54,7 +54,7 @@ static ckv_status create(const char *policy, const counting *c, ckv_ctx **ctx) {
 /* ckv_score, where there is a scorer, then ckv_select without offsets, so that these come from scratch too. */
 static ckv_status work(ckv_ctx *ctx, const ckv_layer *layer, outcome *o) {
 	if (strcmp(ckv_ctx_params(ctx)->scorer, "none") != 0) {
-		ckv_status status = ckv_score(ctx, layer, o->scores);
+		ckv_status status = ckv_score(ctx, layer, ckv_keep_percent(50), o->scores);
 		if (status) {
 			return status;
 		}
@@ -161,7 +161,7 @@ static bool score_untouched(const char *policy, const ckv_layer *layer, long n) 
 	outcome_init(&o);
 	assert_int_equal(create(policy, &c, &ctx), CKV_OK);
 	c.refuse_in = n;
-	ckv_status status = ckv_score(ctx, layer, o.scores);
+	ckv_status status = ckv_score(ctx, layer, ckv_keep_percent(50), o.scores);
 	if (status != CKV_OK) {
 		CHECK(status == CKV_ERR_NOMEM, "%s: request %ld: %s", policy, n, ckv_strerror(status));
 		CHECK(is_painted(o.scores, sizeof o.scores), "%s: request %ld: scores were written", policy, n);
@@ -226,6 +226,7 @@ static void scratch_grows_and_stays(void **state) {
 	assert_ptr_equal(ckv_scratch(ctx, SLOT_KEYS, 100, 8), bigger); /* a refusal loses nothing */
 	assert_null(ckv_scratch(ctx, SLOT_KEYS, SIZE_MAX / 2, 8));
 	assert_null(ckv_scratch(ctx, SLOT_KEYS, SIZE_MAX, 1));
+	assert_null(ckv_scratch(ctx, SLOT_KEYS, SIZE_MAX / 8 + 2, 8)); /* 8 bytes, if the product wraps */
 	ckv_ctx_free(ctx);
 	assert_int_equal(c.live, 0);
 }
@@ -256,7 +257,7 @@ static void a_million_tokens_are_scored_and_selected(void **state) {
 	ckv_ctx *ctx = make_ctx("chunkkv:window=1,kernel=1,sinks=4,chunk=10");
 	float *scores = test_memory(MILLION, sizeof *scores);
 	int32_t *positions = test_memory(KEEP, sizeof *positions);
-	assert_int_equal(ckv_score(ctx, &layer, scores), CKV_OK);
+	assert_int_equal(ckv_score(ctx, &layer, ckv_keep_percent(50), scores), CKV_OK);
 	for (size_t i = 0; i < MILLION - 1; i++) {
 		CHECK(scores_equal(1e-6, (double)scores[i]), "token %zu has %g", i, (double)scores[i]);
 	}
@@ -276,10 +277,10 @@ typedef struct huge {
 } huge;
 
 static const huge shapes[] = {
-    {INT32_MAX, INT32_MAX, INT32_MAX, 64},
+    {INT32_MAX, INT32_MAX, CKV_MAX_TOKENS, 64},
     {INT32_MAX, 1, 100, 64},
     {INT32_MAX, INT32_MAX, 100, 64},
-    {1, 1, INT32_MAX, 64},
+    {1, 1, CKV_MAX_TOKENS, 64},
     {1 << 30, 1 << 30, 1 << 30, 64},
     {1 << 20, 1 << 20, 1 << 24, 1},
     {65536, 1, 1 << 30, 1},
@@ -320,6 +321,14 @@ static void too_many_positions_are_an_error(void **state) {
 	const huge s = {1 << 20, 1 << 20, 1 << 20, 1};
 	check_huge("snapkv:window=4", &s, ckv_keep_tokens(4096));
 	check_huge("snapkv:window=4", &s, ckv_keep_percent(100));
+	ckv_layer layer = flat_layer(row, s.n_q_heads, s.n_kv_heads, s.n_tokens, s.dim);
+	ckv_keep keep;
+	ckv_ctx *ctx = make_ctx("snapkv:window=4");
+	ckv_keep_init(&keep, NULL, 0, NULL); /* no capacity would be enough, so it is not asked for */
+	assert_int_equal(ckv_select(ctx, &layer, ckv_keep_tokens(2048), &keep), CKV_ERR_NOMEM);
+	assert_int_equal(ckv_select(ctx, &layer, ckv_keep_tokens(2047), &keep), CKV_ERR_CAPACITY);
+	assert_int_equal(keep.n_positions, 2047u << 20);
+	ckv_ctx_free(ctx);
 }
 
 static void scores_beyond_memory_are_errors(void **state) {
@@ -332,7 +341,7 @@ static void scores_beyond_memory_are_errors(void **state) {
 		counting_init(&c);
 		assert_int_equal(create("snapkv:window=4", &c, &ctx), CKV_OK);
 		paint(&score, sizeof score);
-		CHECK(ckv_score(ctx, &layer, &score) == CKV_ERR_NOMEM, "shape %zu", i);
+		CHECK(ckv_score(ctx, &layer, ckv_keep_percent(50), &score) == CKV_ERR_NOMEM, "shape %zu", i);
 		assert_true(is_painted(&score, sizeof score));
 		ckv_ctx_free(ctx);
 		assert_int_equal(c.live, 0);

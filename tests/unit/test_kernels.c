@@ -1,6 +1,6 @@
 /* checkasm: every kernel of every instruction set that this machine has, against the C reference, bit for bit.
  *
- * Outputs are guarded on both sides; inputs are allocated to their exact size, so that AddressSanitizer sees a read beyond. */
+ * Outputs are guarded on both sides; inputs have their exact size, so that AddressSanitizer sees a read beyond. */
 #include "support.h"
 
 #include "kernels/kernels.h"

@@ -47,7 +47,7 @@ static test_layer shape_layer(const shape *s, rng *r) {
 }
 
 static void score(ckv_ctx *ctx, const ckv_layer *layer, float *scores) {
-	CHECK(ckv_score(ctx, layer, scores) == CKV_OK, "%s", ckv_ctx_message(ctx));
+	CHECK(ckv_score(ctx, layer, ckv_keep_percent(50), scores) == CKV_OK, "%s", ckv_ctx_message(ctx));
 }
 
 static void check_bits(const float *a, const float *b, size_t n, const char *what) {
@@ -61,7 +61,7 @@ static void check_bits(const float *a, const float *b, size_t n, const char *wha
 static bool fails(ckv_ctx *ctx, const ckv_layer *layer, size_t n, ckv_status expected, const char *what) {
 	float *scores = test_memory(n, sizeof *scores);
 	paint(scores, n * sizeof *scores);
-	ckv_status status = ckv_score(ctx, layer, scores);
+	ckv_status status = ckv_score(ctx, layer, ckv_keep_percent(50), scores);
 	CHECK(status == expected, "%s: %s instead of %s", what, ckv_strerror(status), ckv_strerror(expected));
 	CHECK(ckv_ctx_message(ctx)[0], "%s: no message", what);
 	bool untouched = is_painted(scores, n * sizeof *scores);
@@ -348,8 +348,8 @@ static void a_policy_without_scorer_has_no_scores(void **state) {
 	test_layer_free(&t);
 }
 
-/* One value that is not finite, at a random place of the keys or of the window's queries, in a context that has scored before.
- * Returns whether the scores were left alone. */
+/* One value that is not finite, at a random place of the keys or of the window's queries, in a context that has scored
+ * before. Returns whether the scores were left alone. */
 static bool fails_not_finite(rng *r, bool in_keys, float value, const char *what) {
 	test_layer t = usual_layer();
 	ckv_ctx *ctx = usual_ctx();
@@ -466,11 +466,15 @@ static void spoil(ckv_layer *l, int what) {
 	case 14: view->stride_head = SIZE_MAX; break;
 	case 15: view->stride_head = (size_t)PTRDIFF_MAX - 64; break;
 	case 16: view->head_dim = D / 2; break; /* the other view disagrees */
+	case 17:
+		view->n_tokens = 41;
+		view->stride_token = SIZE_MAX / 8 + 1; /* 40 strides are 0, if the product wraps */
+		break;
 	default: break;
 	}
 }
 
-enum { N_SPOILS = 2 * 17 };
+enum { N_SPOILS = 2 * 18 };
 
 static void bad_views_are_refused(void **state) {
 	(void)state;
@@ -485,6 +489,26 @@ static void bad_views_are_refused(void **state) {
 	}
 	ckv_ctx_free(ctx);
 	test_layer_free(&t);
+}
+
+static void heads_have_at_most_65536_dimensions(void **state) {
+	enum { MOST = 65536 };
+	(void)state;
+	float *row = test_memory(MOST + 1, sizeof *row), scores[2];
+	memset(row, 0, (MOST + 1) * sizeof *row);
+	ckv_layer layer;
+	ckv_ctx *ctx = make_ctx("snapkv:window=1,kernel=1");
+	ckv_layer_init(&layer);
+	layer.k.data = layer.q.data = row;
+	layer.k.n_heads = layer.q.n_heads = layer.q.n_tokens = 1;
+	layer.k.n_tokens = 2;
+	layer.k.head_dim = layer.q.head_dim = MOST + 1;
+	check_refused(ctx, &layer, 2, CKV_ERR_ARG, "too wide a head");
+	layer.k.head_dim = layer.q.head_dim = MOST;
+	score(ctx, &layer, scores);
+	assert_true(scores[0] == 0.5f && scores[1] == 1.5f);
+	ckv_ctx_free(ctx);
+	free(row);
 }
 
 static void shapes_that_disagree_are_refused(void **state) {
@@ -528,11 +552,11 @@ static void missing_arguments_are_refused(void **state) {
 	ckv_ctx *ctx = usual_ctx();
 	float scores[G * T];
 	paint(scores, sizeof scores);
-	assert_int_equal(ckv_score(NULL, &t.layer, scores), CKV_ERR_ARG);
-	assert_int_equal(ckv_score(ctx, NULL, scores), CKV_ERR_ARG);
-	assert_int_equal(ckv_score(ctx, &t.layer, NULL), CKV_ERR_ARG);
+	assert_int_equal(ckv_score(NULL, &t.layer, ckv_keep_percent(50), scores), CKV_ERR_ARG);
+	assert_int_equal(ckv_score(ctx, NULL, ckv_keep_percent(50), scores), CKV_ERR_ARG);
+	assert_int_equal(ckv_score(ctx, &t.layer, ckv_keep_percent(50), NULL), CKV_ERR_ARG);
 	t.layer.size = 0; /* not from ckv_layer_init */
-	assert_int_equal(ckv_score(ctx, &t.layer, scores), CKV_ERR_ARG);
+	assert_int_equal(ckv_score(ctx, &t.layer, ckv_keep_percent(50), scores), CKV_ERR_ARG);
 	assert_true(is_painted(scores, sizeof scores));
 	ckv_ctx_free(ctx);
 	test_layer_free(&t);
@@ -547,7 +571,7 @@ static void check_odd_addresses(ckv_dtype dtype, uint32_t cpu_disable) {
 	stored k = stored_make(&t.k, dtype, HEADS_OUTSIDE, 1);
 	score(ctx, &t.layer, expected);
 	t.layer.k = k.view;
-	ckv_status status = ckv_score(ctx, &t.layer, scores);
+	ckv_status status = ckv_score(ctx, &t.layer, ckv_keep_percent(50), scores);
 	CHECK(status == CKV_OK || status == CKV_ERR_ARG, "%s", ckv_ctx_message(ctx));
 	if (status == CKV_OK) {
 		check_bits(expected, scores, G * T, "odd addresses");
@@ -585,6 +609,7 @@ int main(void) {
 	    cmocka_unit_test(an_infinite_key_is_an_error_whatever_its_sign),
 	    cmocka_unit_test(logits_that_overflow_are_errors),
 	    cmocka_unit_test(bad_views_are_refused),
+	    cmocka_unit_test(heads_have_at_most_65536_dimensions),
 	    cmocka_unit_test(shapes_that_disagree_are_refused),
 	    cmocka_unit_test(bad_scales_are_refused),
 	    cmocka_unit_test(missing_arguments_are_refused),

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Runs the benchmarks of this version and keeps their raw output under bench/results.
+#   bench.sh MODEL [decode|questions]
+set -eu
+cd "$(dirname "$0")/.."
+model=$1 which=${2:-all}
+
+machine() {
+	printf '# %s, %s\n' "$(date -u +%Y-%m-%d)" "$(git describe --always --dirty 2>/dev/null || echo unknown)"
+	printf '# %s, %s processors, %s kB memory\n' "$(awk -F': ' '/model name/ { print $2; exit }' /proc/cpuinfo)" "$(nproc)" \
+		"$(awk '/MemTotal/ { print $2 }' /proc/meminfo)"
+}
+
+# keep NAME COMMAND ...: shows the output and keeps it with a head that tells the machine; a run that failed leaves the old file.
+keep() {
+	file=bench/results/$1
+	shift
+	{ machine && printf '# %s\n' "$*" | sed "s|$model|$(basename "$model")|" && "$@" && touch "$file.good"; } | tee "$file.new"
+	if [ -f "$file.good" ]; then
+		rm "$file.good"
+		mv "$file.new" "$file"
+	else
+		rm -f "$file.new"
+		exit 1
+	fi
+}
+
+case $which in
+all | decode) keep decode.txt build/ckv-bench-decode "$model" demo/document.txt 10% chunkkv 1024 2300 4096 ;;
+esac
+case $which in
+all | questions)
+	keep questions.tsv build/ckv-bench-questions "$model" demo/document.txt demo/questions.tsv 30%,20%,10%,5% chunkkv snapkv
+	;;
+esac
