@@ -14,7 +14,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # A GGUF model of your own: make demo MODEL=file.gguf
 MODEL ?=
 
-.PHONY: all deps build demo test check-all sanitize clang lint format bench install uninstall clean
+.PHONY: all deps build demo test check-all sanitize clang lint lint-format format bench install uninstall clean
 
 all: build
 
@@ -51,8 +51,10 @@ clang: deps
 
 sources = $(shell git ls-files '*.c' '*.h')
 
-lint:
+lint-format:
 	@clang-format --dry-run --Werror $(sources)
+
+lint: lint-format
 	@clang-tidy --quiet -p build $(filter-out tests/%,$(filter %.c,$(sources))) 2>/dev/null
 
 format:

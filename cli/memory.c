@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -13,29 +14,30 @@ uint64_t memory_peak(void) {
 }
 
 uint64_t memory_now(void) {
-	unsigned long long pages = 0;
+	char line[128] = "", *rest = line;
 	FILE *file = fopen("/proc/self/statm", "r");
 	if (file) {
-		if (fscanf(file, "%*u %llu", &pages) != 1) {
-			pages = 0;
-		}
+		rest = fgets(line, sizeof line, file) ? line : line + strlen(line);
 		fclose(file);
 	}
-	return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+	strtoull(rest, &rest, 10); /* the whole program's size; the second number is what is resident */
+	return strtoull(rest, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 uint64_t memory_available(void) {
+	static const char key[] = "MemAvailable:";
 	char line[128];
-	unsigned long long kib = 0;
+	uint64_t kib = 0;
 	FILE *file = fopen("/proc/meminfo", "r");
-	if (!file) {
-		return 0;
+	while (file && kib == 0 && fgets(line, sizeof line, file)) {
+		if (strncmp(line, key, sizeof key - 1) == 0) {
+			kib = strtoull(line + sizeof key - 1, NULL, 10);
+		}
 	}
-	while (fgets(line, sizeof line, file) && sscanf(line, "MemAvailable: %llu kB", &kib) != 1) {
-		kib = 0;
+	if (file) {
+		fclose(file);
 	}
-	fclose(file);
-	return (uint64_t)kib * 1024u;
+	return kib * 1024u;
 }
 
 double seconds(void) {

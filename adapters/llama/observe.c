@@ -5,7 +5,7 @@
  * for one by one while observing; else every answer is "no" and the graph runs as without us. */
 #include "adapters/llama/internal.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct ggml_tensor *root_of(const struct ggml_tensor *tensor) {
@@ -18,12 +18,13 @@ static const struct ggml_tensor *root_of(const struct ggml_tensor *tensor) {
 /* Layer of a cache tensor named PREFIX<n>, or -1. */
 static int32_t cache_layer(const struct ggml_tensor *root, const char *prefix) {
 	size_t n = strlen(prefix);
-	int32_t layer;
-	char rest;
-	if (strncmp(root->name, prefix, n) != 0 || sscanf(root->name + n, "%d%c", &layer, &rest) != 1 || layer < 0) {
+	const char *number = root->name + n;
+	char *end;
+	if (strncmp(root->name, prefix, n) != 0 || *number < '0' || *number > '9') {
 		return -1;
 	}
-	return layer;
+	long layer = strtol(number, &end, 10);
+	return *end == '\0' && layer <= INT32_MAX ? (int32_t)layer : -1;
 }
 
 /* The entry of a layer, made when it is new; NULL without memory. */

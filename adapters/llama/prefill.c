@@ -1,6 +1,7 @@
 /* The prompt through llama_decode in batches, observed. */
 #include "adapters/llama/internal.h"
 
+/* batch comes from llama_batch_init with room for its n_tokens. */
 static ckv_status decode_batch(ckv_llama *ckv, struct llama_context *ctx, struct llama_batch *batch, llama_seq_id seq,
                                const llama_token *tokens, int32_t position, bool last) {
 	for (int32_t i = 0; i < batch->n_tokens; i++) {

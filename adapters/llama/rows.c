@@ -66,7 +66,11 @@ static ckv_status key_view(ckv_llama *ckv, const layer_view *layer, const host_r
 		}
 		view->row_bytes = view->stride_head;
 		view->decode = decode;
-		memcpy(&view->decode_user, &traits, sizeof traits); /* the table is constant and only read */
+		union {
+			const struct ggml_type_traits *constant;
+			void *plain;
+		} user = {traits};
+		view->decode_user = user.plain; /* only read */
 	}
 	return CKV_OK;
 }

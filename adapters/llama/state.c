@@ -28,7 +28,7 @@ static size_t part_size(const layer_keep *keep, int32_t n_layers, size_t n) {
 	size_t size = 4 + 4 * n_streams(keep[0].layer) + n * CELL_BYTES + 8;
 	for (int32_t i = 0; i < n_layers; i++) {
 		const layer_view *layer = keep[i].layer;
-		size += 2 * LAYER_BYTES + n * (row_bytes(layer->k_root) + row_bytes(layer->v_root));
+		size += (size_t)2 * LAYER_BYTES + n * (row_bytes(layer->k_root) + row_bytes(layer->v_root));
 	}
 	return size;
 }

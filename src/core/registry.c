@@ -9,7 +9,25 @@
 #undef CKV_SCORER
 #undef CKV_SELECTOR
 
-static const ckv_scorer *const scorers[] = {
+enum {
+#define CKV_SCORER(name) SCORER_##name,
+#define CKV_SELECTOR(name)
+#include "core/registry.def"
+#undef CKV_SCORER
+#undef CKV_SELECTOR
+	N_SCORERS
+};
+
+enum {
+#define CKV_SCORER(name)
+#define CKV_SELECTOR(name) SELECTOR_##name,
+#include "core/registry.def"
+#undef CKV_SCORER
+#undef CKV_SELECTOR
+	N_SELECTORS
+};
+
+static const ckv_scorer *const scorers[N_SCORERS] = {
 #define CKV_SCORER(name) &ckv_scorer_##name,
 #define CKV_SELECTOR(name)
 #include "core/registry.def"
@@ -17,7 +35,7 @@ static const ckv_scorer *const scorers[] = {
 #undef CKV_SELECTOR
 };
 
-static const ckv_selector *const selectors[] = {
+static const ckv_selector *const selectors[N_SELECTORS] = {
 #define CKV_SCORER(name)
 #define CKV_SELECTOR(name) &ckv_selector_##name,
 #include "core/registry.def"
@@ -25,9 +43,9 @@ static const ckv_selector *const selectors[] = {
 #undef CKV_SELECTOR
 };
 
-const ckv_scorer *ckv_scorer_at(size_t i) { return i < sizeof scorers / sizeof *scorers ? scorers[i] : NULL; }
+const ckv_scorer *ckv_scorer_at(size_t i) { return i < N_SCORERS ? scorers[i] : NULL; }
 
-const ckv_selector *ckv_selector_at(size_t i) { return i < sizeof selectors / sizeof *selectors ? selectors[i] : NULL; }
+const ckv_selector *ckv_selector_at(size_t i) { return i < N_SELECTORS ? selectors[i] : NULL; }
 
 const ckv_scorer *ckv_scorer_find(const char *name) {
 	for (size_t i = 0; ckv_scorer_at(i); i++) {

@@ -102,7 +102,7 @@ static void add_head(job *j, int32_t head_in_group, float *mass) {
 	memset(mass, 0, (size_t)j->n_tokens * sizeof *mass);
 	for (int32_t i = 0; i < j->window; i++) {
 		float *row = j->logits + ((size_t)head_in_group * (size_t)j->window + (size_t)i) * j->padded;
-		size_t visible = (size_t)(j->n_tokens - j->window + i + 1);
+		size_t visible = (size_t)j->n_tokens - (size_t)(j->window - i - 1);
 		if (j->layer->logit_cap > 0.0f) {
 			cap_logits(row, visible, j->layer->logit_cap);
 		}

@@ -136,6 +136,13 @@ static ckv_status fill_budget(ckv_ctx *ctx, const ckv_selection *s, chunks *c) {
 	return status;
 }
 
+/* As many chunks as the published code keeps. */
+static ckv_status fill_reference(ckv_ctx *ctx, const ckv_selection *s, chunks *c) {
+	int64_t total;
+	c->n_whole = reference_count(s, c->count);
+	return best_chunks(ctx, s, c, c->n_whole, c->kept, &total);
+}
+
 static ckv_status write_positions(ckv_ctx *ctx, const ckv_selection *s, const float *sums, const chunks *c, int32_t *out,
                                   int32_t *n_out) {
 	int32_t n = 0, next = 0;
@@ -175,19 +182,12 @@ static ckv_status select(ckv_ctx *ctx, const ckv_selection *s, int32_t *position
 		return CKV_ERR_NOMEM;
 	}
 	sum_heads(s, sums);
-	ckv_status status = CKV_OK;
 	if (s->lo < s->hi) {
-		status = score_chunks(ctx, s, sums, &c);
-	}
-	if (status == CKV_OK && ctx->params.reference) {
-		int64_t total;
-		c.n_whole = reference_count(s, c.count);
-		status = best_chunks(ctx, s, &c, c.n_whole, c.kept, &total);
-	} else if (status == CKV_OK && s->lo < s->hi) {
-		status = fill_budget(ctx, s, &c);
-	}
-	if (status) {
-		return status;
+		ckv_status status = score_chunks(ctx, s, sums, &c);
+		status = status ? status : ctx->params.reference ? fill_reference(ctx, s, &c) : fill_budget(ctx, s, &c);
+		if (status) {
+			return status;
+		}
 	}
 	offsets[0] = 0;
 	return write_positions(ctx, s, sums, &c, positions, &offsets[1]);
