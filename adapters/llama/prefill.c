@@ -27,8 +27,10 @@ static ckv_status decode_all(ckv_llama *ckv, struct llama_context *ctx, llama_se
                              int32_t n_tokens) {
 	int32_t size = (int32_t)llama_n_ubatch(ctx), start = llama_memory_seq_pos_max(llama_get_memory(ctx), seq) + 1;
 	struct llama_batch batch = llama_batch_init(size, 0, 1);
-	ckv_status status =
-	    batch.token ? CKV_OK : ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for a batch of %d tokens", size);
+	ckv_status status = CKV_OK;
+	if (!batch.token) {
+		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for a batch of %d tokens", size);
+	}
 	for (int32_t done = 0; done < n_tokens && status == CKV_OK; done += batch.n_tokens) {
 		batch.n_tokens = n_tokens - done < size ? n_tokens - done : size;
 		bool last = done + batch.n_tokens == n_tokens;
