@@ -23,7 +23,7 @@ deps:
 
 build: deps
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(JOBS) -- --quiet
+	@out=$$(cmake --build --preset release -j $(JOBS) -- --quiet 2>&1) || { printf '%s\n' "$$out"; exit 1; }
 
 demo: build
 	@model="$(MODEL)"; [ -n "$$model" ] || model=$$(scripts/fetch-model.sh); scripts/demo.sh build/chunkkv "$$model"
