@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 CACHE := $(or $(CHUNKKV_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/chunkkv)
 # A CMake that deps.sh had to bring itself lives there.
-export PATH := $(PATH):$(CACHE)/tools/bin
+export PATH := $(CACHE)/tools/bin:$(PATH)
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # A GGUF model of your own: make demo MODEL=file.gguf
@@ -23,10 +23,10 @@ deps:
 
 build: deps
 	@cmake --preset release >/dev/null
-	@out=$$(cmake --build --preset release -j $(JOBS) -- --quiet 2>&1) || { printf '%s\n' "$$out"; exit 1; }
+	@out=$$(cmake --build --preset release -j $(JOBS) 2>&1) || { printf '%s\n' "$$out"; exit 1; }
 
 demo: build
-	@model="$(MODEL)"; [ -n "$$model" ] || model=$$(scripts/fetch-model.sh); scripts/demo.sh build/chunkkv "$$model"
+	@model="$(MODEL)"; [ -n "$$model" ] || model=$$(scripts/fetch-model.sh) || exit 1; scripts/demo.sh build/chunkkv "$$model"
 
 test: build
 	@scripts/fetch-model.sh >/dev/null
@@ -42,12 +42,12 @@ check-all:
 
 sanitize: deps
 	@for preset in asan tsan; do \
-		cmake --preset $$preset >/dev/null && cmake --build --preset $$preset -j $(JOBS) -- --quiet && \
+		cmake --preset $$preset >/dev/null && cmake --build --preset $$preset -j $(JOBS) >/dev/null && \
 		ctest --preset $$preset -j $(JOBS) || exit 1; \
 	done
 
 clang: deps
-	@cmake --preset clang >/dev/null && cmake --build --preset clang -j $(JOBS) -- --quiet && ctest --preset clang -j $(JOBS)
+	@cmake --preset clang >/dev/null && cmake --build --preset clang -j $(JOBS) >/dev/null && ctest --preset clang -j $(JOBS)
 
 sources = $(shell git ls-files '*.c' '*.h')
 
@@ -67,7 +67,7 @@ install: build
 	@cmake --install build --prefix "$(PREFIX)"
 
 uninstall:
-	@xargs -r rm -f <build/install_manifest.txt
+	@xargs -r -d '\n' rm -f <build/install_manifest.txt
 
 clean:
 	@rm -rf build build-*

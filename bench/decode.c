@@ -79,9 +79,15 @@ static llama_token *long_prompt(const bench *b, int32_t n) {
 	return tokens;
 }
 
-static struct llama_context *read_native(const bench *b, const llama_token *tokens, int32_t n, int32_t cells) {
-	struct llama_context *ctx =
-	    llama_init_from_model(b->engine.model, engine_context_params(&b->engine, cells, SMALL_UBATCH));
+/* All lanes are attached alike, so that none is spared the callback. */
+static struct llama_context *small_context(const bench *b, ckv_llama *ckv, int32_t cells) {
+	struct llama_context_params params = engine_context_params(&b->engine, cells, SMALL_UBATCH);
+	return ckv_llama_attach(ckv, &params) == CKV_OK ? llama_init_from_model(b->engine.model, params) : NULL;
+}
+
+static struct llama_context *read_native(const bench *b, ckv_llama *ckv, const llama_token *tokens, int32_t n,
+                                         int32_t cells) {
+	struct llama_context *ctx = small_context(b, ckv, cells);
 	for (int32_t i = 0; ctx && i < n; i += SMALL_UBATCH) {
 		int32_t count = n - i < SMALL_UBATCH ? n - i : SMALL_UBATCH;
 		llama_token *part = (llama_token *)tokens + i;
@@ -131,11 +137,11 @@ static bool one_length(bench *b, int32_t n) {
 	compress_s = seconds() - start;
 	if (good) {
 		int32_t cells = report.n_cells + N_NEW;
-		lanes[0].ctx = llama_init_from_model(b->engine.model, engine_context_params(&b->engine, cells, SMALL_UBATCH));
+		lanes[0].ctx = small_context(b, ckv, cells);
 		start = seconds();
 		good = lanes[0].ctx && ckv_llama_restore(ckv, lanes[0].ctx, 0) == CKV_OK;
 		compress_s += seconds() - start;
-		lanes[1].ctx = read_native(b, tokens, report.n_cells, cells);
+		lanes[1].ctx = read_native(b, ckv, tokens, report.n_cells, cells);
 		good = good && lanes[1].ctx;
 	}
 	for (int round = -1; round < N_ROUNDS && good; round++) {
@@ -179,9 +185,12 @@ int main(int argc, char **argv) {
 	if (ckv_budget_parse(argv[3], &b.keep, &error) || ckv_policy_parse(argv[4], &b.params, &error)) {
 		return fail("%s", error.message);
 	}
-	engine_log(false);
 	llama_backend_init();
-	int status = engine_load(&b.engine, &options, false) && engine_prompt(&b.engine) ? 0 : EXIT_FAILED;
+	b.engine.options = &options;
+	int status = engine_read(&b.engine) && engine_load(&b.engine, false) && engine_prompt(&b.engine) ? 0 : EXIT_FAILED;
+	if (status == 0 && llama_model_n_swa(b.engine.model) > 0) {
+		status = fail("a sliding-window model's small contexts have other rules: use chunkkv run --compare");
+	}
 	for (int i = 5; i < argc && status == 0; i++) {
 		long n = strtol(argv[i], NULL, 10);
 		status = n < 64 || n > 1 << 20        ? fail("'%s' is not a prompt length", argv[i])

@@ -30,7 +30,7 @@ typedef struct bench {
 	ckv_llama *ckv[MAX_POLICIES];
 	struct llama_context *large;
 	llama_token *held; /* what the context has */
-	int32_t n_held;
+	int32_t n_held, n_room;
 	llama_token reply[N_NEW]; /* the full cache's */
 	float *logits;            /* [N_NEW][n_vocab] of the full cache, after reply[i] */
 	int32_t n_reply;
@@ -73,9 +73,13 @@ static bool reply(bench *b, struct llama_context *ctx, llama_token first, answer
 		}
 		double start = seconds();
 		good = llama_decode(ctx, llama_batch_get_one(&token, 1)) == 0;
+		llama_synchronize(ctx);
+		if (!good) {
+			break;
+		}
 		a->decode_s += seconds() - start;
 		a->n_decoded++;
-		if (good && logits) {
+		if (logits) {
 			b->reply[i] = token;
 			memcpy(logits + (size_t)i * (size_t)n_vocab, llama_get_logits_ith(ctx, -1), (size_t)n_vocab * sizeof *logits);
 			b->n_reply = i + 1;
@@ -155,6 +159,10 @@ static int32_t common(const bench *b) {
 /* One prefill, observed for all policies at once: each chains the one before. */
 static bool read_prompt(bench *b) {
 	int32_t start = common(b), n = b->engine.n_prompt;
+	if (n > b->n_room) {
+		fail("the question is too long");
+		return false;
+	}
 	if (b->n_held && !llama_memory_seq_rm(llama_get_memory(b->large), 0, start, -1)) {
 		return false;
 	}
@@ -167,8 +175,8 @@ static bool read_prompt(bench *b) {
 	for (int i = 1; i < b->n_policies; i++) {
 		ckv_llama_observe_end(b->ckv[i]);
 	}
-	memcpy(b->held, b->engine.prompt, (size_t)n * sizeof *b->held);
-	b->n_held = n;
+	b->n_held = status == CKV_OK ? n : 0;
+	memcpy(b->held, b->engine.prompt, (size_t)b->n_held * sizeof *b->held);
 	return status == CKV_OK;
 }
 
@@ -209,6 +217,7 @@ static bool open_context(bench *b) {
 			return false;
 		}
 	}
+	b->n_room = cells - N_NEW;
 	b->held = malloc((size_t)cells * sizeof *b->held);
 	b->large = llama_init_from_model(b->engine.model, params);
 	return b->held && b->large;
@@ -216,10 +225,7 @@ static bool open_context(bench *b) {
 
 static bool one_question(bench *b, const char *question, const char *accepted) {
 	b->options.question = question;
-	free(b->engine.prompt);
-	b->engine.prompt = NULL;
-	b->engine.n_prompt = 0;
-	if (!engine_prompt(&b->engine) || (!b->large && !open_context(b))) {
+	if (!engine_read(&b->engine) || !engine_prompt(&b->engine) || (!b->large && !open_context(b))) {
 		return false;
 	}
 	if (!read_prompt(b)) {
@@ -295,10 +301,10 @@ int main(int argc, char **argv) {
 	for (int i = 5; i < argc; i++) {
 		b.policies[b.n_policies++] = argv[i];
 	}
-	engine_log(false);
 	llama_backend_init();
 	int status = EXIT_FAILED;
-	if (engine_load(&b.engine, &b.options, false)) {
+	b.engine.options = &b.options;
+	if (engine_load(&b.engine, false)) {
 		b.logits = malloc((size_t)N_NEW * (size_t)llama_vocab_n_tokens(b.engine.vocab) * sizeof *b.logits);
 		if (llama_model_n_swa(b.engine.model) > 0) {
 			fail("a sliding-window model can't be taken back to the end of the prompt: use chunkkv run --compare");

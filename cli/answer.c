@@ -46,12 +46,12 @@ static bool drain(answer *a, bool end, FILE *out) {
 }
 
 bool answer_add(answer *a, const struct llama_vocab *vocab, llama_token token, FILE *out) {
-	char piece[512];
-	a->n_generated++;
+	char piece[4096];
 	if (llama_vocab_is_eog(vocab, token)) {
 		a->stopped = true;
 		return true;
 	}
+	a->n_generated++;
 	int32_t n = llama_token_to_piece(vocab, token, piece, sizeof piece, 0, false);
 	for (int32_t i = 0; i < n; i++) {
 		a->pending[a->n_pending++] = piece[i];

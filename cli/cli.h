@@ -42,12 +42,15 @@ typedef struct buffer {
 bool text_read(const char *path, buffer *out);
 bool text_check(const char *what, const char *data, size_t size);
 void text_free(buffer *t);
+/* Puts '?' where a string is not UTF-8. */
+void text_sanitise(char *string);
 /* Bytes of the UTF-8 character at data; 0 when it is none, -1 when the end cuts it off. left >= 1. */
 int utf8_character(const char *data, size_t left);
 
 /* ---------------------------------------------------------------- engine.c */
 typedef struct engine {
 	const run_options *options;
+	buffer content; /* document and question */
 	struct llama_model *model;
 	const struct llama_vocab *vocab;
 	llama_token *prompt;
@@ -58,10 +61,10 @@ typedef struct engine {
 void engine_log(bool verbose);
 const char *engine_last_error(void);
 
-/* Loads a model; vocab_only: its metadata and tokens alone. Prints why not. */
-bool engine_load(engine *e, const run_options *options, bool vocab_only);
-/* Builds the prompt from document and question. Prints why not. */
-bool engine_prompt(engine *e);
+/* In this order, on a zeroed engine with its options set; each prints why not. */
+bool engine_read(engine *e);                  /* document and question */
+bool engine_load(engine *e, bool vocab_only); /* vocab_only: the model's metadata and tokens alone */
+bool engine_prompt(engine *e);                /* the tokens of both, in the chat template */
 void engine_free(engine *e);
 struct llama_context_params engine_context_params(const engine *e, int32_t n_cells, int32_t n_ubatch);
 struct llama_sampler *engine_sampler(const run_options *options);

@@ -1,6 +1,8 @@
 /* chunkkv run: prefill, compress, answer; with --compare beside the full cache. */
 #include "cli.h"
 
+#include <ggml-backend.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,9 +14,10 @@ typedef struct run {
 	engine engine;
 	ckv_llama *ckv;
 	struct llama_context *large, *small;
-	struct llama_sampler *sampler;
-	llama_token first; /* sampled from the prefill's logits: the same for both caches */
+	struct llama_sampler *sampler, *sampler_full; /* the second goes its own way from the first token on */
+	llama_token first;                            /* sampled from the prefill's logits: the same for both caches */
 	double start;
+	bool restored;
 	run_result result;
 	ckv_error error;
 } run;
@@ -50,7 +53,8 @@ static bool check_length(const run *r) {
 
 static bool prepare(run *r) {
 	const run_options *o = r->options;
-	if (!engine_load(&r->engine, o, false)) {
+	r->engine.options = o;
+	if (!engine_read(&r->engine) || !engine_load(&r->engine, false)) {
 		return false;
 	}
 	if (ckv_llama_check_model(r->engine.model, &r->error)) {
@@ -84,7 +88,7 @@ static bool decode(struct llama_context *ctx, llama_token token, answer *a) {
 	double start = seconds();
 	int32_t code = llama_decode(ctx, llama_batch_get_one(&token, 1));
 	llama_synchronize(ctx);
-	if (a) {
+	if (a && code == 0) {
 		a->decode_s += seconds() - start;
 		a->n_decoded++;
 	}
@@ -102,14 +106,16 @@ static bool goes_on(const run *r, const answer *a) {
 
 static bool finish_answer(const run *r, answer *a) {
 	FILE *out = stream_of(r);
-	if (!answer_end(a, out)) {
-		return false;
-	}
+	bool good = answer_end(a, out);
 	if (out) {
 		fputc('\n', out);
 		fflush(out);
 	}
-	return true;
+	if (out && ferror(out)) {
+		fail("the answer could not be written to standard output");
+		good = false;
+	}
+	return good && !interrupted();
 }
 
 static bool add(const run *r, answer *a, llama_token token) {
@@ -129,7 +135,7 @@ static bool answer_small(run *r, bool first_shown) {
 	}
 	while (goes_on(r, a)) {
 		if (!decode(r->small, token, a)) {
-			break;
+			return false;
 		}
 		token = llama_sampler_sample(r->sampler, r->small, -1);
 		if (!add(r, a, token)) {
@@ -150,10 +156,10 @@ static bool answer_large(run *r) {
 	}
 	while (goes_on(r, a)) {
 		if (!decode(r->large, token, a) || !decode(r->small, token, NULL)) {
-			break;
+			return false;
 		}
 		divergence_add(&r->result.lost, llama_get_logits_ith(r->large, -1), llama_get_logits_ith(r->small, -1), n_vocab);
-		token = llama_sampler_sample(r->sampler, r->large, -1);
+		token = llama_sampler_sample(r->sampler_full, r->large, -1);
 		if (!add(r, a, token)) {
 			return false;
 		}
@@ -171,6 +177,7 @@ static bool prefill(run *r) {
 	ckv_status status = ckv_llama_prefill(r->ckv, r->large, 0, r->engine.prompt, r->engine.n_prompt);
 	r->result.prefill_s = seconds() - r->start;
 	progress_end(&p);
+	ckv_llama_on_progress(r->ckv, NULL, NULL);
 	if (status == CKV_ERR_CANCELLED || interrupted()) {
 		return false;
 	}
@@ -178,6 +185,7 @@ static bool prefill(run *r) {
 		return failed(r, "the prompt could not be read");
 	}
 	r->first = llama_sampler_sample(r->sampler, r->large, -1);
+	r->sampler_full = llama_sampler_clone(r->sampler);
 	r->result.ttft_s = seconds() - r->start;
 	r->result.cache_alloc_full = ckv_llama_cache_alloc(r->ckv);
 	return true;
@@ -233,7 +241,10 @@ static bool restore(run *r) {
 	if (ckv_llama_restore(r->ckv, r->small, 0)) {
 		return failed(r, "the kept rows could not be put back");
 	}
-	r->result.compact_s = r->result.report.move_s + seconds() - start;
+	if (!r->restored) { /* a second time is no part of a plain run */
+		r->result.compact_s += seconds() - start;
+		r->restored = true;
+	}
 	return true;
 }
 
@@ -274,9 +285,6 @@ static bool run_compared(run *r) {
 		return false;
 	}
 	ckv_llama_drop(r->ckv);
-	llama_sampler_free(r->sampler);
-	r->sampler = engine_sampler(r->options);
-	llama_sampler_accept(r->sampler, r->first);
 	heading(r, "--- compressed cache");
 	return answer_small(r, false);
 }
@@ -285,6 +293,7 @@ static bool run_compared(run *r) {
 static void name_model(run *r) {
 	const char *slash = strrchr(r->options->model, '/');
 	snprintf(r->result.model_name, sizeof r->result.model_name, "%s", slash ? slash + 1 : r->options->model);
+	text_sanitise(r->result.model_name);
 	ckv_policy_format(&r->options->params, r->result.policy, sizeof r->result.policy);
 	r->result.options = r->options;
 	r->result.n_prompt = r->engine.n_prompt;
@@ -298,7 +307,9 @@ static bool run_all(run *r) {
 	if (!prefill(r) || !(r->options->compare ? run_compared(r) : run_alone(r))) {
 		return false;
 	}
-	r->result.cache_alloc = ckv_llama_cache_alloc(r->ckv);
+	/* What was allocated is seen when a context decodes; an answer of one token never asks the small one. */
+	bool seen = r->result.compressed.n_decoded > 0 || r->result.full.n_decoded > 0;
+	r->result.cache_alloc = seen ? ckv_llama_cache_alloc(r->ckv) : 0;
 	r->result.final_rss = memory_now();
 	r->result.peak_rss = memory_peak();
 	if (r->options->json) {
@@ -312,6 +323,7 @@ static bool run_all(run *r) {
 
 static void run_free(run *r) {
 	llama_sampler_free(r->sampler);
+	llama_sampler_free(r->sampler_full);
 	llama_free(r->large);
 	llama_free(r->small);
 	engine_free(&r->engine);
@@ -330,6 +342,7 @@ int cmd_run(int argc, char **argv) {
 	}
 	interrupt_install();
 	engine_log(options.verbose);
+	ggml_backend_load_all(); /* for a llama.cpp whose backends are plug-ins */
 	llama_backend_init();
 	int status;
 	if (options.dry_run) {

@@ -61,13 +61,16 @@ static double model_bytes(const char *path) {
 
 static int tell(const engine *e, const shape *s, int32_t n_tokens) {
 	const run_options *o = e->options;
+	int32_t cells_needed = n_tokens + (o->compare ? o->n_predict : 0);
+	if (o->n_ctx && o->n_ctx < cells_needed) {
+		return fail("the prompt does not fit --ctx %d: give at least --ctx %d", o->n_ctx, cells_needed);
+	}
 	int32_t n_keep;
 	if (ckv_budget_resolve(o->budget, n_tokens, &n_keep)) {
 		return fail("the budget %s is out of range", o->keep);
 	}
 	n_keep = n_keep < n_tokens ? n_keep : n_tokens;
-	int64_t full_cells = padded(n_tokens + (o->compare ? o->n_predict : 0)),
-	        kept_cells = padded((int64_t)n_keep + o->n_predict);
+	int64_t full_cells = padded(o->n_ctx ? o->n_ctx : cells_needed), kept_cells = padded((int64_t)n_keep + o->n_predict);
 	double model = model_bytes(o->model), full = cache_bytes(o, s, full_cells), kept = cache_bytes(o, s, kept_cells);
 	double need = model + full + (o->compare ? kept : cache_bytes(o, s, n_keep)), have = (double)memory_available();
 	const char *at_most = s->window > 0 ? "at most " : "";
@@ -91,20 +94,26 @@ static int tell(const engine *e, const shape *s, int32_t n_tokens) {
 int dry_run(const run_options *o) {
 	engine e;
 	shape s;
+	ckv_error error;
 	int status = EXIT_FAILED;
-	if (!engine_load(&e, o, true)) {
+	memset(&e, 0, sizeof e);
+	e.options = o;
+	bool has_text = o->document || o->question;
+	if (!has_text && !o->n_ctx) {
+		return fail("--dry-run needs a length: a document (-f), a question (-p) or --ctx N");
+	}
+	if ((has_text && !engine_read(&e)) || !engine_load(&e, true)) {
+		engine_free(&e);
 		return EXIT_FAILED;
 	}
-	bool has_text = o->document || o->question;
-	if (!read_shape(e.model, &s)) {
-		status = fail("the model's metadata do not tell the shape of its cache");
-	} else if (!has_text && !o->n_ctx) {
-		status = fail("--dry-run needs a length: a document (-f), a question (-p) or --ctx N");
-	} else if (has_text && !engine_prompt(&e)) {
-		status = EXIT_FAILED;
-	} else {
-		status = tell(&e, &s, o->n_ctx ? o->n_ctx : e.n_prompt);
+	if (ckv_llama_check_model(e.model, &error)) {
+		fail("%s", error.message);
+	} else if (!read_shape(e.model, &s)) {
+		fail("the model's metadata do not tell the shape of its cache");
+	} else if (!has_text || engine_prompt(&e)) {
+		/* Without a text the length in question is the context's. */
+		status = tell(&e, &s, has_text ? e.n_prompt : o->n_ctx - (o->compare ? o->n_predict : 0));
 	}
 	engine_free(&e);
-	return status;
+	return status == 0 && (fflush(stdout) || ferror(stdout)) ? fail("standard output could not be written") : status;
 }

@@ -56,9 +56,9 @@ static bool keep_loading(float done, void *user) {
 	return !interrupted();
 }
 
-bool engine_load(engine *e, const run_options *options, bool vocab_only) {
-	memset(e, 0, sizeof *e);
-	e->options = options;
+bool engine_load(engine *e, bool vocab_only) {
+	const run_options *options = e->options;
+	engine_log(options->verbose);
 	if (!file_readable(options->model)) {
 		return false;
 	}
@@ -79,6 +79,7 @@ bool engine_load(engine *e, const run_options *options, bool vocab_only) {
 
 void engine_free(engine *e) {
 	free(e->prompt);
+	text_free(&e->content);
 	llama_model_free(e->model);
 	memset(e, 0, sizeof *e);
 }
@@ -226,22 +227,28 @@ static bool read_parts(const run_options *o, buffer *document, buffer *question)
 	return true;
 }
 
+bool engine_read(engine *e) {
+	buffer document = {NULL, 0}, question = {NULL, 0};
+	text_free(&e->content);
+	bool good = read_parts(e->options, &document, &question) && join(&document, &question, &e->content);
+	text_free(&document);
+	text_free(&question);
+	return good;
+}
+
 bool engine_prompt(engine *e) {
 	const run_options *o = e->options;
-	buffer document = {NULL, 0}, question = {NULL, 0}, content = {NULL, 0};
 	const char *name = o->chat_template ? o->chat_template : llama_model_chat_template(e->model, NULL);
-	bool good = read_parts(o, &document, &question) && join(&document, &question, &content);
-	if (good && (o->no_chat_template || !name)) {
+	bool good;
+	e->n_prompt = 0;
+	if (o->no_chat_template || !name) {
 		if (!o->no_chat_template && !o->quiet) {
 			fputs("note: the model brings no chat template; the text goes in as it is\n", stderr);
 		}
-		good = add_tokens(e, content.data, content.size, true, false);
-	} else if (good) {
-		good = add_in_template(e, name, content.data, content.size);
+		good = add_tokens(e, e->content.data, e->content.size, true, false);
+	} else {
+		good = add_in_template(e, name, e->content.data, e->content.size);
 	}
-	text_free(&document);
-	text_free(&question);
-	text_free(&content);
 	if (good && e->n_prompt == 0) {
 		fail("the prompt is empty: it has no tokens");
 		good = false;

@@ -64,7 +64,7 @@ static const char help[] =
     "Without -p the question is read from standard input. The answer goes to standard output, all else to standard error.\n"
     "\n"
     "  -m, --model FILE       model in GGUF format\n"
-    "  -f, --file FILE        document, UTF-8 text\n"
+    "  -f, --file FILE        document, UTF-8 text; - for standard input\n"
     "  -p, --prompt TEXT      question, put after the document\n"
     "      --keep BUDGET      what to keep of the cache: a share (10%) or a number of tokens (512); default 10%\n"
     "      --policy TEXT      how to choose it, e.g. chunkkv:chunk=10,window=32; default chunkkv; see chunkkv policies\n"
@@ -194,6 +194,10 @@ static bool check(run_options *o) {
 		fail("%s", error.message);
 		return false;
 	}
+	if (o->dry_run && o->json) {
+		fail("--dry-run has no JSON form");
+		return false;
+	}
 	if (o->chat_template && o->no_chat_template) {
 		fail("--chat-template and --no-chat-template exclude each other");
 		return false;
@@ -219,6 +223,8 @@ static void set_defaults(run_options *o) {
 int options_parse(int argc, char **argv, run_options *o) {
 	int option;
 	set_defaults(o);
+	static char name[] = "chunkkv run";
+	argv[0] = name; /* for getopt's own messages */
 	optind = 1;
 	while ((option = getopt_long(argc, argv, "m:f:p:n:c:t:hv", long_options, NULL)) != -1) {
 		if (option == 'h') {

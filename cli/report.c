@@ -18,7 +18,9 @@ static void cache_rows(const run_result *r, FILE *out, bool both) {
 	const ckv_llama_report *report = &r->report;
 	row(out, "tokens in the cache", "", 0, report->n_cells, r->n_prompt, both);
 	row(out, "cache, rows held", "MB", 2, mb(r->cache_bytes), mb(r->cache_bytes_full), both);
-	row(out, "cache, allocated", "MB", 2, mb(r->cache_alloc), mb(r->cache_alloc_full), both);
+	if (r->cache_alloc) {
+		row(out, "cache, allocated", "MB", 2, mb(r->cache_alloc), mb(r->cache_alloc_full), both);
+	}
 	if (report->attention_kept >= 0.0f) {
 		row(out, "window's attention kept", "%", 1, 100.0 * (double)report->attention_kept, 100.0, both);
 	}
@@ -38,8 +40,8 @@ void report_table(const run_result *r, FILE *out) {
 	row(out, "compression: moving rows", "ms", 1, 1e3 * r->compact_s, 0, false);
 	row(out, "first token after", "s", 2, r->ttft_s, r->ttft_s, both);
 	row(out, "decoding", "tokens/s", 1, answer_rate(&r->compressed), answer_rate(&r->full), both);
-	row(out, "memory resident, peak", "MB", 0, mb(r->peak_rss), 0, false);
-	row(out, "memory resident, at the end", "MB", 0, mb(r->final_rss), 0, false);
+	fprintf(out, "  this process held at most %.0f MB of memory, %.0f MB at the end (the model's file among it)%s\n",
+	        mb(r->peak_rss), mb(r->final_rss), both ? "; both caches side by side" : "");
 	if (both && r->lost.n) {
 		fprintf(
 		    out,
@@ -88,7 +90,7 @@ bool report_json(const run_result *r, FILE *out) {
 	json_object_set_new(o, "reason", json_string(ckv_reason_text(r->report.reason)));
 	json_object_set_new(o, "cache_bytes", json_integer((json_int_t)r->cache_bytes));
 	json_object_set_new(o, "cache_bytes_full", json_integer((json_int_t)r->cache_bytes_full));
-	json_object_set_new(o, "cache_alloc_bytes", json_integer((json_int_t)r->cache_alloc));
+	json_object_set_new(o, "cache_alloc_bytes", r->cache_alloc ? json_integer((json_int_t)r->cache_alloc) : json_null());
 	json_object_set_new(o, "attention_kept", share(r->report.attention_kept));
 	json_object_set_new(o, "prefill_s", json_real(r->prefill_s));
 	json_object_set_new(o, "score_s", json_real(r->report.score_s));

@@ -96,3 +96,13 @@ void text_free(buffer *t) {
 	t->data = NULL;
 	t->size = 0;
 }
+
+void text_sanitise(char *string) {
+	while (*string) {
+		int n = utf8_character(string, strlen(string));
+		if (n <= 0) {
+			*string = '?';
+		}
+		string += n > 0 ? n : 1;
+	}
+}

@@ -13,9 +13,10 @@ machine() {
 
 # keep NAME COMMAND ...: shows the output and keeps it with a head that tells the machine; a run that failed leaves the old file.
 keep() {
-	file=bench/results/$1
-	shift
-	{ machine && printf '# %s\n' "$*" | sed "s|$model|$(basename "$model")|" && "$@" && touch "$file.good"; } | tee "$file.new"
+	file=bench/results/$1 name="$2: $3"
+	shift 3
+	trap 'rm -f "$file.new" "$file.good"' EXIT INT TERM
+	{ machine && printf '# %s, %s\n' "$(basename "$model")" "$name" && "$@" && touch "$file.good"; } | tee "$file.new"
 	if [ -f "$file.good" ]; then
 		rm "$file.good"
 		mv "$file.new" "$file"
@@ -26,10 +27,10 @@ keep() {
 }
 
 case $which in
-all | decode) keep decode.txt build/ckv-bench-decode "$model" demo/document.txt 10% chunkkv 1024 2300 4096 ;;
+all | decode) keep decode.txt ckv-bench-decode "10%, chunkkv" build/ckv-bench-decode "$model" demo/document.txt 10% chunkkv 1024 2300 4096 ;;
 esac
 case $which in
 all | questions)
-	keep questions.tsv build/ckv-bench-questions "$model" demo/document.txt demo/questions.tsv 30%,20%,10%,5% chunkkv snapkv
+	keep questions.tsv ckv-bench-questions "demo/questions.tsv, replies of 40 tokens at most" build/ckv-bench-questions "$model" demo/document.txt demo/questions.tsv 30%,20%,10%,5% chunkkv snapkv
 	;;
 esac

@@ -43,4 +43,3 @@ ask "$first"
 [ "$verdict" = right ] || [ "$first" = "$both" ] || ask "$both"
 printf '\nAll %s questions, %s:\n' "$(grep -vc '^#' demo/questions.tsv)" "$results"
 grep '^# ' "$results" | sed -n '/full cache answers/,$p' | sed 's/^# /  /'
-[ "$verdict" = right ] || exit 1

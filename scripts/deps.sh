@@ -15,13 +15,16 @@ has_library() {
 		"${CC:-cc}" -x c - "-l$2" -o /dev/null >/dev/null 2>&1
 }
 
+# Ubuntu 22.04 and Debian 11 have a CMake that is too old; a newer one from the Python registry then lives in the cache folder.
+tools=$cache_dir/tools
+PATH="$tools/bin:$PATH"
 newer_cmake() {
 	have cmake && cmake --version | head -n 1 | awk '{ split($3, v, "."); exit !(v[1] > 3 || (v[1] == 3 && v[2] >= 25)) }'
 }
 
 have "${CC:-cc}" || need gcc
 have "${CXX:-c++}" || need g++
-newer_cmake || need cmake
+have cmake || need cmake
 have ninja || need ninja-build
 have flock || need util-linux
 have python3 || need python3
@@ -54,17 +57,14 @@ if [ -n "$missing" ]; then
 	say "installing system packages:$missing"
 	$as_root apt-get -qq update >/dev/null
 	# shellcheck disable=SC2086 # a list of words
-	DEBIAN_FRONTEND=noninteractive $as_root apt-get -qq -y install --no-install-recommends $missing >/dev/null ||
+	$as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends $missing >/dev/null ||
 		die "apt-get could not install:$missing"
 fi
 
-# Ubuntu 22.04 and Debian 11 have a CMake that is too old: a private one from the Python registry, in the cache folder.
 if ! newer_cmake; then
-	tools=$cache_dir/tools
-	if ! PATH="$tools/bin:$PATH" newer_cmake; then
-		say "this system's CMake is older than 3.25: putting a newer one into $tools"
-		mkdir -p "$cache_dir"
-		python3 -m venv "$tools" && "$tools/bin/python" -m pip install --quiet 'cmake>=3.25,<4' >&2 ||
-			die "CMake 3.25 or newer is needed and could not be installed"
-	fi
+	say "this system's CMake is older than 3.25: putting a newer one into $tools"
+	lock tools
+	"$(pip_python)" -m venv "$tools" 2>/dev/null || python3 -m venv "$tools" ||
+		die "CMake 3.25 or newer is needed; python3-venv would bring one:  sudo apt-get install python3-venv"
+	"$tools/bin/python" -m pip install --quiet 'cmake>=3.25,<4' >&2 || die "CMake 3.25 or newer is needed and could not be installed"
 fi

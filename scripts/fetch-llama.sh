@@ -8,7 +8,7 @@ here=$(dirname "$0")
 version=0.3.36
 sdist=llama_cpp_python-$version.tar.gz
 sha=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
-recipe=1 # raise when the options below change
+recipe=2 # raise when the options below change
 
 # The build is tuned to this processor (GGML_NATIVE), so a cache folder shared by machines holds one build for each kind.
 cpu_id() {
@@ -23,7 +23,9 @@ name=llama-$version-r$recipe-$(cpu_id)
 prefix=$cache_dir/$name
 
 intact() {
-	[ -f "$prefix/manifest.sha256" ] && (cd "$prefix" && sha256sum --quiet -c manifest.sha256) >/dev/null 2>&1
+	[ -f "$prefix/manifest.sha256" ] && (
+		cd "$prefix" && sha256sum --quiet -c manifest.sha256 && while read -r link; do [ -e "$link" ] || exit 1; done <links.txt
+	) >/dev/null 2>&1
 }
 
 # ninja's lines become one that is rewritten in place on a terminal, and one in ten elsewhere.
@@ -64,7 +66,7 @@ build() {
 	cmake --install "$work/b" --prefix "$work/install" >>"$work/log" 2>&1 ||
 		die "could not install llama.cpp; the log is $work/log"
 	cp "$source/LICENSE" "$work/install/LICENSE"
-	(cd "$work/install" && find . -type f ! -name manifest.sha256 -exec sha256sum {} + >manifest.sha256)
+	(cd "$work/install" && find . -type l >links.txt && find . -type f ! -name manifest.sha256 -exec sha256sum {} + >manifest.sha256)
 	mv "$work/install" "$prefix"
 	rm -rf "$work"
 }

@@ -27,6 +27,11 @@ ckv_status ckv_llama_fail(ckv_llama *ckv, ckv_status status, const char *format,
 	return status;
 }
 
+void ckv_llama_begin(ckv_llama *ckv) {
+	ckv->error.status = CKV_OK;
+	ckv->error.message[0] = '\0';
+}
+
 void *ckv_llama_alloc(ckv_llama *ckv, size_t count, size_t size) {
 	if (size && count > (size_t)PTRDIFF_MAX / size) {
 		return NULL;
@@ -105,21 +110,40 @@ void ckv_llama_on_progress(ckv_llama *ckv, ckv_llama_progress callback, void *us
 
 uint64_t ckv_llama_cache_alloc(const ckv_llama *ckv) { return ckv ? ckv->cache_alloc : 0; }
 
+/* Whether the chain of callbacks that starts with these parameters already comes by us. */
+static bool in_chain(const ckv_llama *ckv, const struct llama_context_params *params) {
+	ggml_backend_sched_eval_callback callback = params->cb_eval;
+	const ckv_llama *at = params->cb_eval_user_data;
+	while (callback == ckv_llama_eval && at) {
+		if (at == ckv) {
+			return true;
+		}
+		callback = at->next;
+		at = at->next_user;
+	}
+	return false;
+}
+
 ckv_status ckv_llama_attach(ckv_llama *ckv, struct llama_context_params *params) {
 	if (!ckv || !params) {
 		return CKV_ERR_ARG;
 	}
+	ckv_llama_begin(ckv);
 	if (params->flash_attn_type == LLAMA_FLASH_ATTN_TYPE_DISABLED) {
 		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
 		                      "flash attention is disabled: without it attention is no single node that can be observed");
 	}
-	if (params->cb_eval != ckv_llama_eval || params->cb_eval_user_data != ckv) {
+	if (!in_chain(ckv, params)) {
+		if (ckv->attached && (ckv->next != params->cb_eval || ckv->next_user != params->cb_eval_user_data)) {
+			return ckv_llama_fail(ckv, CKV_ERR_STATE,
+			                      "attached before with another cb_eval behind it: use a ckv_llama of its own for each");
+		}
 		ckv->next = params->cb_eval;
 		ckv->next_user = params->cb_eval_user_data;
+		params->cb_eval = ckv_llama_eval;
+		params->cb_eval_user_data = ckv;
 	}
 	params->flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
-	params->cb_eval = ckv_llama_eval;
-	params->cb_eval_user_data = ckv;
 	ckv->params = *params;
 	ckv->attached = true;
 	return CKV_OK;

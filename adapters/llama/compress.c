@@ -22,7 +22,7 @@ typedef struct job {
 static ckv_status check_observed(job *j, llama_seq_id seq) {
 	ckv_llama *ckv = j->ckv;
 	const observation *seen = &ckv->seen;
-	if (seen->ctx != j->ctx || seen->seq != seq || seen->active) {
+	if (seen->ctx != j->ctx || seen->memory != (const void *)llama_get_memory(j->ctx) || seen->seq != seq || seen->active) {
 		return ckv_llama_fail(
 		    ckv, CKV_ERR_STATE,
 		    "sequence %d of this context was not observed: use ckv_llama_prefill, once for each compression", seq);
@@ -37,9 +37,16 @@ static ckv_status check_observed(job *j, llama_seq_id seq) {
 	case FLAW_BIAS:
 		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
 		                      "this model biases attention by distance (ALiBi), which needs the true positions");
+	case FLAW_STALE:
+		return ckv_llama_fail(ckv, CKV_ERR_STATE,
+		                      "tokens that were not observed have since been decoded over rows of sequence %d", seq);
 	case FLAW_STREAMS: return ckv_llama_fail(ckv, CKV_ERR_STATE, "a batch held several sequences while one was observed");
 	}
-	if (seen->n_layers == 0) {
+	bool attention = false;
+	for (int32_t i = 0; i < seen->n_layers; i++) {
+		attention = attention || seen->layers[i].k_root;
+	}
+	if (!attention) {
 		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
 		                      "no attention node was seen: flash attention is off, or the context was made "
 		                      "without ckv_llama_attach");
@@ -77,7 +84,11 @@ static ckv_status find_layers(job *j) {
 		}
 	}
 	j->sliding = llama_model_n_swa(llama_get_model(j->ctx)) > 0;
-	if (j->n_layers == 0 || (!j->sliding && j->n_layers != seen->n_layers)) {
+	if (j->n_layers == 0) {
+		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
+		                      "no layer of this model sees the whole sequence: all have a sliding window");
+	}
+	if (!j->sliding && j->n_layers != seen->n_layers) {
 		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
 		                      "%d of %d layers do not see the whole sequence, and the model names no "
 		                      "sliding window",
@@ -164,17 +175,18 @@ static uint64_t bytes_held(const job *j, int32_t n) {
 	return bytes;
 }
 
-static ckv_status fill_report(job *j, ckv_llama_report *report, int32_t n_cells, double score_s, double move_s) {
-	ckv_llama *ckv = j->ckv;
-	size_t n = (size_t)j->n_layers;
+/* The report's arrays, before anything is done that could not be reported. */
+static ckv_status make_arrays(ckv_llama *ckv, size_t n) {
 	ckv_llama_release(ckv, ckv->report_layers);
 	ckv_llama_release(ckv, ckv->report_kept);
 	ckv->report_layers = ckv_llama_alloc(ckv, n, sizeof *ckv->report_layers);
 	ckv->report_kept = ckv_llama_alloc(ckv, n, sizeof *ckv->report_kept);
-	if (!ckv->report_layers || !ckv->report_kept) {
-		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the report");
-	}
-	for (size_t i = 0; i < n; i++) {
+	return ckv->report_layers && ckv->report_kept ? CKV_OK : ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the report");
+}
+
+static void fill_report(job *j, ckv_llama_report *report, int32_t n_cells, double score_s, double move_s) {
+	ckv_llama *ckv = j->ckv;
+	for (size_t i = 0; i < (size_t)j->n_layers; i++) {
 		ckv->report_layers[i] = j->keep[i].layer->index;
 		ckv->report_kept[i] = n_cells;
 	}
@@ -197,7 +209,6 @@ static ckv_status fill_report(job *j, ckv_llama_report *report, int32_t n_cells,
 		full.size = size;
 		memcpy(report, &full, size);
 	}
-	return CKV_OK;
 }
 
 /* A prompt inside the window of a sliding-window model: its layers can't be told apart yet, and little is to be gained. */
@@ -209,11 +220,11 @@ static bool inside_window(const job *j) {
 static ckv_status run(job *j, ckv_llama_report *report) {
 	double t0 = now(), t1 = t0;
 	int32_t n_cells = j->n_tokens;
-	ckv_status status;
-	if (inside_window(j)) {
+	ckv_status status = make_arrays(j->ckv, (size_t)j->n_layers);
+	if (status == CKV_OK && inside_window(j)) {
 		j->reason = CKV_KEPT_ALL_SLIDING;
 		status = ckv_llama_state_copy(j->ckv, j->ctx, j->ckv->seen.seq);
-	} else {
+	} else if (status == CKV_OK) {
 		status = ckv_llama_state_check(j->ckv, j->ctx, j->keep, j->n_layers, j->sliding, j->n_tokens);
 		status = status ? status : select_all(j);
 		t1 = now();
@@ -222,7 +233,10 @@ static ckv_status run(job *j, ckv_llama_report *report) {
 			status = ckv_llama_state_write(j->ckv, j->ctx, j->keep, j->n_layers, j->sliding, j->n_tokens);
 		}
 	}
-	return status ? status : fill_report(j, report, n_cells, t1 - t0, now() - t1);
+	if (status == CKV_OK) {
+		fill_report(j, report, n_cells, t1 - t0, now() - t1);
+	}
+	return status;
 }
 
 ckv_status ckv_llama_extract(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
@@ -230,7 +244,7 @@ ckv_status ckv_llama_extract(ckv_llama *ckv, struct llama_context *ctx, llama_se
 	if (!ckv || !ctx) {
 		return CKV_ERR_ARG;
 	}
-	ckv->error.message[0] = '\0';
+	ckv_llama_begin(ckv);
 	ckv_status status = ckv_llama_check_model(llama_get_model(ctx), &ckv->error);
 	job j = {.ckv = ckv, .ctx = ctx, .budget = budget};
 	status = status ? status : check_observed(&j, seq);
@@ -245,6 +259,7 @@ ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, llama_se
 	if (!ckv || !ctx || seq < 0 || (uint32_t)seq >= llama_n_seq_max(ctx)) {
 		return CKV_ERR_ARG;
 	}
+	ckv_llama_begin(ckv);
 	if (!ckv->held.data) {
 		return ckv_llama_fail(ckv, CKV_ERR_STATE, "no rows are held: call ckv_llama_extract first");
 	}
@@ -255,10 +270,13 @@ ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, llama_se
 		ckv_llama_observe_clear(ckv);
 	}
 	if (llama_state_seq_set_data(ctx, ckv->held.data, ckv->held.size, seq) != ckv->held.size) {
-		return ckv_llama_fail(ckv, CKV_ERR_HOST,
-		                      "llama.cpp did not take the kept rows into a context of %u cells: too few are free, or "
-		                      "its cache types differ; the rows are still held",
-		                      llama_n_ctx(ctx));
+		/* A window model may have taken one half of it. */
+		llama_memory_seq_rm(llama_get_memory(ctx), seq, -1, -1);
+		return ckv_llama_fail(
+		    ckv, CKV_ERR_HOST,
+		    "llama.cpp did not take the kept rows into a context of %u cells: too few are free, or its cache "
+		    "types, n_seq_max or kv_unified differ; the rows are still held",
+		    llama_n_ctx(ctx));
 	}
 	return CKV_OK;
 }
@@ -280,6 +298,7 @@ ckv_status ckv_llama_compress(ckv_llama *ckv, struct llama_context *ctx, llama_s
 		ckv_llama_drop(ckv);
 		if (out->size == sizeof *out) {
 			out->move_s += now() - start;
+			out->alloc_after = out->alloc_before;
 		}
 	}
 	return status;
@@ -294,34 +313,54 @@ static ckv_status check_alone(ckv_llama *ckv, struct llama_context *ctx, llama_s
 	return CKV_OK;
 }
 
-/* A window cache takes what its window holds and the largest batch beside it. */
-static uint32_t least_cells(const ckv_llama *ckv, int32_t n_cells) {
-	uint32_t least = (uint32_t)llama_model_n_swa(ckv->held.model);
-	least = least ? least + ckv->params.n_ubatch : 0;
-	return (uint32_t)n_cells > least ? (uint32_t)n_cells : least;
+/* Cells to ask llama.cpp for: a window cache takes what its window holds and the largest batch beside it; separate streams
+ * share the number among them. */
+static uint32_t cells_to_ask(const ckv_llama *ckv, int32_t n_cells) {
+	uint32_t window = (uint32_t)llama_model_n_swa(ckv->held.model);
+	uint32_t least = window ? window + ckv->params.n_ubatch : 0, cells = (uint32_t)n_cells;
+	uint32_t streams = ckv->params.kv_unified || ckv->params.n_seq_max == 0 ? 1 : ckv->params.n_seq_max;
+	return (cells > least ? cells : least) * streams;
 }
 
-ckv_status ckv_llama_shrink(ckv_llama *ckv, struct llama_context **ctx, llama_seq_id seq, int32_t n_cells) {
-	if (!ckv || !ctx || seq < 0 || n_cells < 1) {
-		return CKV_ERR_ARG;
+/* Everything that could make it fail for good is found before the large context goes. */
+static ckv_status take_over(ckv_llama *ckv, struct llama_context **ctx, llama_seq_id seq, int32_t n_cells) {
+	if ((uint32_t)seq >= llama_n_seq_max(*ctx) || !ckv->attached) {
+		return ckv_llama_fail(ckv, CKV_ERR_STATE,
+		                      "sequence %d is none of this context's, or ckv_llama_attach was not called", seq);
 	}
-	if (*ctx) {
-		ckv_status status = check_alone(ckv, *ctx, seq);
-		status = status ? status : ckv_llama_state_copy(ckv, *ctx, seq);
-		if (status) {
-			return status;
-		}
+	ckv_status status = check_alone(ckv, *ctx, seq);
+	status = status ? status : ckv_llama_state_copy(ckv, *ctx, seq);
+	if (status == CKV_OK && (uint32_t)n_cells < ckv_llama_held_cells(ckv)) {
+		status = ckv_llama_fail(ckv, CKV_ERR_ARG, "%d cells are too few: the sequence has %u", n_cells,
+		                        ckv_llama_held_cells(ckv));
+		ckv_llama_drop(ckv);
+	}
+	if (status == CKV_OK) {
 		if (ckv->seen.ctx == *ctx) {
 			ckv_llama_observe_clear(ckv);
 		}
 		llama_free(*ctx);
 		*ctx = NULL;
 	}
+	return status;
+}
+
+ckv_status ckv_llama_shrink(ckv_llama *ckv, struct llama_context **ctx, llama_seq_id seq, int32_t n_cells) {
+	if (!ckv || !ctx || seq < 0 || n_cells < 1 || n_cells > 1 << 30) {
+		return CKV_ERR_ARG;
+	}
+	ckv_llama_begin(ckv);
+	if (*ctx) {
+		ckv_status status = take_over(ckv, ctx, seq, n_cells);
+		if (status) {
+			return status;
+		}
+	}
 	if (!ckv->held.data) {
 		return ckv_llama_fail(ckv, CKV_ERR_STATE, "there is neither a context nor held rows to make one from");
 	}
 	struct llama_context_params params = ckv->params;
-	params.n_ctx = least_cells(ckv, n_cells);
+	params.n_ctx = cells_to_ask(ckv, n_cells);
 	/* llama.cpp takes a pointer to a model that it does not change. */
 	union {
 		const struct llama_model *constant;

@@ -12,12 +12,13 @@
 typedef struct layer_view {
 	int32_t index;
 	const struct ggml_tensor *k_root, *v_root; /* cache_k_l<index>, cache_v_l<index>: [row, cells, streams] */
-	const struct ggml_tensor *slots;           /* of the ubatch in hand: which cell each of its tokens goes to */
+	bool written; /* the ubatch in hand has put its keys into the cache, its attention was not read yet */
 	int32_t n_heads, n_kv_heads, dim_k, dim_v;
 	float scale, logit_cap;
 	bool full;        /* the last query saw every token: not a sliding-window layer */
 	int32_t n_tokens; /* observed so far */
-	int32_t *cells;   /* [n_tokens] flat row index of each, streams included */
+	int32_t n_cells;  /* ahead of n_tokens between the two nodes of a ubatch */
+	int32_t *cells;   /* [n_cells] flat row index of each token, streams included */
 	int32_t cells_capacity;
 	float *queries; /* [window][n_heads][dim_k], a ring: token t at t % window */
 } layer_view;
@@ -25,15 +26,18 @@ typedef struct layer_view {
 /* Ways in which an observation can turn out useless; reported when it is to be used. */
 typedef enum flaw {
 	FLAW_NONE,
-	FLAW_MEMORY, /* out of memory while observing */
-	FLAW_LAYOUT, /* an attention node whose K or V is not a plain cache of its own (MLA, cross attention, cast f32) */
-	FLAW_BIAS,   /* ALiBi */
-	FLAW_STREAMS /* several sequences in one ubatch */
+	FLAW_MEMORY,  /* out of memory while observing */
+	FLAW_LAYOUT,  /* an attention node whose K or V is not a plain cache of its own (MLA, cross attention, cast f32) */
+	FLAW_BIAS,    /* ALiBi */
+	FLAW_STREAMS, /* several sequences in one ubatch */
+	FLAW_STALE    /* rows were overwritten by tokens that were not observed */
 } flaw;
 
 typedef struct observation {
 	bool active;
 	const struct llama_context *ctx;
+	const void *memory; /* its llama_memory_t, a second mark of the context */
+	bool sliding;       /* the model has window layers: what is decoded unobserved pushes rows out of them */
 	llama_seq_id seq;
 	flaw flaw;
 	int32_t window;
@@ -62,8 +66,8 @@ struct ckv_llama {
 	void *progress_user;
 	observation seen;
 	held_state held;
-	uint64_t cache_alloc;
-	uint64_t alloc_sum; /* being added up over the decode in hand */
+	uint64_t cache_alloc; /* added up anew in each ubatch, layer after layer */
+	int32_t alloc_layer;
 	int32_t *report_layers, *report_kept;
 };
 
@@ -72,10 +76,15 @@ ckv_status ckv_llama_fail(ckv_llama *ckv, ckv_status status, const char *format,
 void *ckv_llama_alloc(ckv_llama *ckv, size_t count, size_t size);
 void ckv_llama_release(ckv_llama *ckv, void *memory);
 
+/* Forgets the last message; at the head of every call that can leave one. */
+void ckv_llama_begin(ckv_llama *ckv);
+
 /* observe.c */
 bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user);
 void ckv_llama_observe_clear(ckv_llama *ckv);
-/* Tokens of the observed sequence, or -1 when layers disagree or none was seen. */
+/* Takes tokens from position n on out of the observation. */
+void ckv_llama_observe_rewind(ckv_llama *ckv, int32_t n);
+/* Tokens of the observed sequence: as many as every layer has seen. */
 int32_t ckv_llama_observed_tokens(const ckv_llama *ckv);
 
 /* rows.c: the cache's rows as the core's views. */
@@ -103,5 +112,7 @@ ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, cons
                                  bool sliding, int32_t n_tokens);
 /* The whole sequence by llama.cpp's own hand, into ckv->held. */
 ckv_status ckv_llama_state_copy(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq);
+/* Cells of what is held (of the global layers' cache). */
+uint32_t ckv_llama_held_cells(const ckv_llama *ckv);
 
 #endif

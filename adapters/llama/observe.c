@@ -1,8 +1,9 @@
 /* Observation through cb_eval: the window's queries, and the cell of every token, of each attention layer.
  *
  * With flash attention every architecture's attention is one node: src[0] queries after RoPE, src[1] and src[2] views of the
- * cache, src[3] the mask. The node that writes the keys into the cache tells which cell each token goes to. Nodes are asked
- * for one by one while observing; else every answer is "no" and the graph runs as without us. */
+ * cache, src[3] the mask. The node that writes a layer's keys into the cache (SET_ROWS) tells which cell each token goes to.
+ * Both are asked for while observing. Afterwards one write of keys in each ubatch is still looked at, to notice when rows that
+ * were observed are overwritten; every other answer is "no", and the graph runs as without us. */
 #include "adapters/llama/internal.h"
 
 #include <stdlib.h>
@@ -67,6 +68,7 @@ void ckv_llama_observe_clear(ckv_llama *ckv) {
 	seen->flaw = FLAW_NONE;
 	seen->active = false;
 	seen->ctx = NULL;
+	seen->memory = NULL;
 	seen->queries_from = 0;
 }
 
@@ -74,11 +76,20 @@ int32_t ckv_llama_observed_tokens(const ckv_llama *ckv) {
 	const observation *seen = &ckv->seen;
 	int32_t n = seen->n_layers ? seen->layers[0].n_tokens : 0;
 	for (int32_t i = 1; i < seen->n_layers; i++) {
-		if (seen->layers[i].n_tokens != n) {
-			return -1;
-		}
+		n = seen->layers[i].n_tokens < n ? seen->layers[i].n_tokens : n;
 	}
 	return n;
+}
+
+void ckv_llama_observe_rewind(ckv_llama *ckv, int32_t n) {
+	observation *seen = &ckv->seen;
+	for (int32_t i = 0; i < seen->n_layers; i++) {
+		layer_view *layer = &seen->layers[i];
+		layer->n_tokens = layer->n_cells = layer->n_tokens < n ? layer->n_tokens : n;
+		layer->written = false;
+	}
+	/* The ring has lost older queries: as many new tokens as the window is long must follow before it is whole again. */
+	seen->queries_from = n;
 }
 
 static void fill_shape(layer_view *layer, const struct ggml_tensor *node) {
@@ -114,24 +125,61 @@ static bool grow_cells(ckv_llama *ckv, layer_view *layer, int32_t n_more) {
 	return true;
 }
 
-static flaw read_cells(ckv_llama *ckv, layer_view *layer, int32_t n) {
+/* Called for each cell that a SET_ROWS node has just written; the first flaw ends it. */
+typedef flaw (*slot_visitor)(layer_view *layer, int32_t cell);
+
+static flaw visit_slots(layer_view *layer, const struct ggml_tensor *node, slot_visitor visit) {
 	enum { PIECE = 256 };
 	int64_t slots[PIECE];
-	if (!layer->slots || layer->slots->type != GGML_TYPE_I64 || layer->slots->ne[0] != n) {
+	const struct ggml_tensor *index = node->src[1], *root = root_of(node);
+	int64_t n = index->ne[0], most = root->ne[1] * root->ne[2];
+	if (index->type != GGML_TYPE_I64 || n != node->src[0]->ne[1]) {
 		return FLAW_LAYOUT;
 	}
-	if (!grow_cells(ckv, layer, n)) {
-		return FLAW_MEMORY;
-	}
-	for (int32_t i = 0; i < n; i += PIECE) {
-		int32_t count = n - i < PIECE ? n - i : PIECE;
-		ggml_backend_tensor_get(layer->slots, slots, (size_t)i * sizeof *slots, (size_t)count * sizeof *slots);
-		for (int32_t j = 0; j < count; j++) {
-			layer->cells[layer->n_tokens + i + j] = (int32_t)slots[j];
+	for (int64_t i = 0; i < n; i += PIECE) {
+		int64_t count = n - i < PIECE ? n - i : PIECE;
+		ggml_backend_tensor_get(index, slots, (size_t)i * sizeof *slots, (size_t)count * sizeof *slots);
+		for (int64_t k = 0; k < count; k++) {
+			bool inside = slots[k] >= 0 && slots[k] < most && slots[k] <= INT32_MAX;
+			flaw found = inside ? visit(layer, (int32_t)slots[k]) : FLAW_LAYOUT;
+			if (found) {
+				return found;
+			}
 		}
 	}
-	layer->slots = NULL;
 	return FLAW_NONE;
+}
+
+static flaw add_cell(layer_view *layer, int32_t cell) {
+	layer->cells[layer->n_cells++] = cell;
+	return FLAW_NONE;
+}
+
+static flaw check_cell(layer_view *layer, int32_t cell) {
+	for (int32_t t = 0; t < layer->n_tokens; t++) {
+		if (layer->cells[t] == cell) {
+			return FLAW_STALE;
+		}
+	}
+	return FLAW_NONE;
+}
+
+/* Where the tokens of this ubatch went. */
+static flaw read_write(ckv_llama *ckv, const struct ggml_tensor *node) {
+	int64_t n = node->src[1]->ne[0];
+	layer_view *layer = find_layer(ckv, cache_layer(root_of(node), "cache_k_l"));
+	if (!layer || n > INT32_MAX / 4 || !grow_cells(ckv, layer, (int32_t)n)) {
+		return FLAW_MEMORY;
+	}
+	layer->n_cells = layer->n_tokens;
+	layer->written = true;
+	return visit_slots(layer, node, add_cell);
+}
+
+/* A write that is not observed: does it overwrite what was? */
+static flaw read_foreign_write(ckv_llama *ckv, const struct ggml_tensor *node) {
+	layer_view *layer = find_layer(ckv, cache_layer(root_of(node), "cache_k_l"));
+	return layer ? visit_slots(layer, node, check_cell) : FLAW_MEMORY;
 }
 
 /* The last `window` queries of the ubatch into the ring. */
@@ -202,95 +250,117 @@ static flaw read_node(ckv_llama *ckv, const struct ggml_tensor *node) {
 	if (!layer) {
 		return FLAW_MEMORY;
 	}
+	if (!layer->written) {
+		/* A later layer that shares this one's cache adds nothing; a cache that nothing was written to is none of ours. */
+		return layer->n_tokens > 0 ? FLAW_NONE : FLAW_LAYOUT;
+	}
+	if (layer->n_cells != layer->n_tokens + n) {
+		return FLAW_LAYOUT;
+	}
 	fill_shape(layer, node);
-	flaw found = read_cells(ckv, layer, n);
-	found = found ? found : read_queries(ckv, layer, q, n);
+	flaw found = read_queries(ckv, layer, q, n);
 	found = found ? found : read_mask(ckv, layer, node->src[3], n);
 	layer->n_tokens += found ? 0 : n;
+	layer->written = false;
 	return found;
 }
 
-/* Remembers where the tokens of this ubatch go; the tensor itself is filled by the time the attention node runs. */
-static void note_slots(ckv_llama *ckv, const struct ggml_tensor *node) {
-	int32_t index = cache_layer(root_of(node), "cache_k_l");
-	layer_view *layer = index < 0 ? NULL : find_layer(ckv, index);
-	if (layer) {
-		layer->slots = node->src[1];
+/* Adds up the cache tensors as a graph writes to them, layer after layer; the first layer starts anew. */
+static void note_allocation(ckv_llama *ckv, const struct ggml_tensor *root) {
+	int32_t layer = cache_layer(root, "cache_k_l");
+	if (layer >= 0) {
+		ckv->cache_alloc = layer <= ckv->alloc_layer ? 0 : ckv->cache_alloc;
+		ckv->alloc_layer = layer;
+		ckv->cache_alloc += ggml_nbytes(root);
+	} else if (cache_layer(root, "cache_v_l") == ckv->alloc_layer) {
+		ckv->cache_alloc += ggml_nbytes(root);
 	}
 }
 
-/* Adds up the cache tensors of a graph: the first layer starts anew. */
-static void note_allocation(ckv_llama *ckv, const struct ggml_tensor *node) {
-	const struct ggml_tensor *k = root_of(node->src[1]), *v = root_of(node->src[2]);
-	if (cache_layer(k, "cache_k_l") <= 0) {
-		ckv->alloc_sum = 0;
+/* The layer whose writes are watched when nothing is observed: the first that sees every token. */
+static const layer_view *watched(const observation *seen) {
+	for (int32_t i = 0; i < seen->n_layers; i++) {
+		if (seen->layers[i].full && seen->layers[i].n_tokens > 0) {
+			return &seen->layers[i];
+		}
 	}
-	ckv->alloc_sum += ggml_nbytes(k) + (v != k ? ggml_nbytes(v) : 0);
-	ckv->cache_alloc = ckv->alloc_sum;
+	return NULL;
 }
 
-static bool wanted(ckv_llama *ckv, struct ggml_tensor *node) {
-	if (node->op == GGML_OP_FLASH_ATTN_EXT) {
-		note_allocation(ckv, node);
-	}
-	if (!ckv->seen.active || ckv->seen.flaw) {
+static bool wanted(const ckv_llama *ckv, const struct ggml_tensor *node) {
+	const observation *seen = &ckv->seen;
+	bool write = node->op == GGML_OP_SET_ROWS;
+	if (seen->flaw) {
 		return false;
 	}
-	if (node->op == GGML_OP_SET_ROWS) {
-		note_slots(ckv, node);
+	if (seen->active) {
+		return node->op == GGML_OP_FLASH_ATTN_EXT || (write && cache_layer(root_of(node), "cache_k_l") >= 0);
 	}
-	return node->op == GGML_OP_FLASH_ATTN_EXT;
+	const layer_view *layer = write ? watched(seen) : NULL;
+	return layer && layer->k_root == root_of(node);
+}
+
+static void read_wanted(ckv_llama *ckv, const struct ggml_tensor *node) {
+	observation *seen = &ckv->seen;
+	if (!seen->active) {
+		seen->flaw = seen->sliding ? FLAW_STALE : read_foreign_write(ckv, node);
+	} else {
+		seen->flaw = node->op == GGML_OP_SET_ROWS ? read_write(ckv, node) : read_node(ckv, node);
+	}
 }
 
 bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user) {
 	ckv_llama *ckv = user;
 	if (ask) {
+		if (tensor->op == GGML_OP_SET_ROWS) {
+			note_allocation(ckv, root_of(tensor));
+		}
 		ckv->next_asked = ckv->next && ckv->next(tensor, true, ckv->next_user);
 		return wanted(ckv, tensor) || ckv->next_asked;
 	}
-	if (ckv->seen.active && !ckv->seen.flaw && tensor->op == GGML_OP_FLASH_ATTN_EXT) {
-		ckv->seen.flaw = read_node(ckv, tensor);
+	if (wanted(ckv, tensor)) {
+		read_wanted(ckv, tensor);
 	}
 	return ckv->next_asked ? ckv->next(tensor, false, ckv->next_user) : true;
 }
 
-/* Tokens were taken back (llama_memory_seq_rm): so are their cells. The ring has lost older queries, so as many new tokens as the
- * window is long must follow before it is whole again. */
-static void rewind_to(observation *seen, int32_t n) {
-	for (int32_t i = 0; i < seen->n_layers; i++) {
-		seen->layers[i].n_tokens = n;
-	}
-	seen->queries_from = n;
+/* What was observed of this sequence still stands, and reaches to position n at least. */
+static bool goes_on(const ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, int32_t n) {
+	const observation *seen = &ckv->seen;
+	bool same = seen->ctx == ctx && seen->memory == (const void *)llama_get_memory(ctx) && seen->seq == seq && !seen->flaw;
+	int32_t observed = ckv_llama_observed_tokens(ckv);
+	return same && (observed == n || (observed > n && !seen->sliding));
 }
 
 ckv_status ckv_llama_observe_begin(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {
 	if (!ckv || !ctx || seq < 0 || (uint32_t)seq >= llama_n_seq_max(ctx)) {
 		return CKV_ERR_ARG;
 	}
+	ckv_llama_begin(ckv);
 	if (!ckv->attached) {
 		return ckv_llama_fail(ckv, CKV_ERR_STATE, "call ckv_llama_attach before the context is made");
-	}
-	observation *seen = &ckv->seen;
-	int32_t n = llama_memory_seq_pos_max(llama_get_memory(ctx), seq) + 1;
-	int32_t observed = ckv_llama_observed_tokens(ckv);
-	bool goes_on = n > 0 && seen->ctx == ctx && seen->seq == seq && observed >= n && !seen->flaw;
-	if (!goes_on) {
-		ckv_llama_observe_clear(ckv);
-	} else if (observed > n) {
-		rewind_to(seen, n);
-	}
-	if (n > 0 && !goes_on) {
-		return ckv_llama_fail(ckv, CKV_ERR_STATE,
-		                      "sequence %d already has %d tokens that were not observed: observe it from its first token",
-		                      seq, n);
 	}
 	ckv_needs needs;
 	ckv_status status = ckv_params_needs(ckv_ctx_params(ckv->core), &needs);
 	if (status) {
-		return status;
+		return ckv_llama_fail(ckv, status, "the policy's parameters are not usable");
+	}
+	observation *seen = &ckv->seen;
+	int32_t n = llama_memory_seq_pos_max(llama_get_memory(ctx), seq) + 1;
+	if (n > 0 && !goes_on(ckv, ctx, seq, n)) {
+		return ckv_llama_fail(ckv, CKV_ERR_STATE,
+		                      "sequence %d already has %d tokens that were not observed: observe it from its first token",
+		                      seq, n);
+	}
+	if (n == 0) {
+		ckv_llama_observe_clear(ckv);
+	} else if (ckv_llama_observed_tokens(ckv) > n) {
+		ckv_llama_observe_rewind(ckv, n);
 	}
 	seen->window = needs.n_queries;
 	seen->ctx = ctx;
+	seen->memory = llama_get_memory(ctx);
+	seen->sliding = llama_model_n_swa(llama_get_model(ctx)) > 0;
 	seen->seq = seq;
 	seen->active = true;
 	return CKV_OK;

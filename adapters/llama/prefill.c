@@ -56,5 +56,9 @@ ckv_status ckv_llama_prefill(ckv_llama *ckv, struct llama_context *ctx, llama_se
 	status = decode_all(ckv, ctx, seq, tokens, n_tokens);
 	llama_synchronize(ctx);
 	ckv_llama_observe_end(ckv);
+	if (status) {
+		/* llama.cpp takes a failed batch back; so does the observation, and the prefill can go on from there. */
+		ckv_llama_observe_rewind(ckv, llama_memory_seq_pos_max(llama_get_memory(ctx), seq) + 1);
+	}
 	return status;
 }

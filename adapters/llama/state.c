@@ -1,7 +1,8 @@
 /* llama.cpp's sequence state, written by us for the kept rows alone.
  *
  * Reading the whole state, cutting it and writing it back would need a second copy of the full cache just when memory is
- * short. The rows are therefore read from the cache tensors, and only what is kept is ever copied. The layout is internal to
+ * short. The rows are therefore read from the cache tensors; beside one
+ * layer's worth where the memory is not the host's, only what is kept is copied. The layout is internal to
  * llama.cpp; what we rely on (version LLAMA_STATE_SEQ_VERSION 3):
  *
  *   u32 magic, i32 seq; u32 n_streams; for each stream: u32 n_cells and, unless that is 0,
@@ -149,14 +150,10 @@ static ckv_status put_window_part(ckv_llama *ckv, struct llama_context *ctx, siz
 	                    : ckv_llama_fail(ckv, CKV_ERR_HOST, "llama.cpp did not give the sliding-window layers' state");
 }
 
-static ckv_status hold(ckv_llama *ckv, struct llama_context *ctx, size_t size) {
+/* Takes the place of what was held before, now that it is complete. */
+static ckv_status hold(ckv_llama *ckv, struct llama_context *ctx, uint8_t *data, size_t size) {
 	ckv_llama_drop(ckv);
-	ckv->held.data = ckv_llama_alloc(ckv, size, 1);
-	if (!ckv->held.data) {
-		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the kept rows (%zu bytes)", size);
-	}
-	ckv->held.size = size;
-	ckv->held.model = llama_get_model(ctx);
+	ckv->held = (held_state){data, size, llama_get_model(ctx)};
 	return CKV_OK;
 }
 
@@ -164,32 +161,47 @@ ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, cons
                                  bool sliding, int32_t n_tokens) {
 	size_t window = sliding ? window_part_size(ctx, ckv->seen.seq) : 0;
 	size_t size = HEAD_BYTES + part_size(keep, n_layers, (size_t)keep[0].n_keep) + window;
-	ckv_status status = hold(ckv, ctx, size);
-	if (status) {
-		return status;
+	uint8_t *data = ckv_llama_alloc(ckv, size, 1);
+	if (!data) {
+		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the kept rows (%zu bytes)", size);
 	}
-	uint8_t *at = put_u32(ckv->held.data, state_magic);
+	uint8_t *at = put_u32(data, state_magic);
 	at = put_u32(at, (uint32_t)ckv->seen.seq);
-	status = put_part(ckv, keep, n_layers, n_tokens, &at);
+	ckv_status status = put_part(ckv, keep, n_layers, n_tokens, &at);
 	if (status == CKV_OK && sliding) {
 		status = put_window_part(ckv, ctx, window, &at);
 	}
 	if (status) {
-		ckv_llama_drop(ckv);
+		ckv_llama_release(ckv, data);
+		return status;
 	}
-	return status;
+	return hold(ckv, ctx, data, size);
 }
 
 ckv_status ckv_llama_state_copy(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {
-	ckv_status status = hold(ckv, ctx, llama_state_seq_get_size(ctx, seq));
-	if (status) {
-		return status;
+	size_t size = llama_state_seq_get_size(ctx, seq);
+	uint8_t *data = size ? ckv_llama_alloc(ckv, size, 1) : NULL;
+	if (!data) {
+		return ckv_llama_fail(ckv, size ? CKV_ERR_NOMEM : CKV_ERR_HOST,
+		                      "the state of sequence %d (%zu bytes) could not be had", seq, size);
 	}
-	if (llama_state_seq_get_data(ctx, ckv->held.data, ckv->held.size, seq) != ckv->held.size) {
-		ckv_llama_drop(ckv);
+	if (llama_state_seq_get_data(ctx, data, size, seq) != size) {
+		ckv_llama_release(ckv, data);
 		return ckv_llama_fail(ckv, CKV_ERR_HOST, "llama.cpp did not give the state of sequence %d", seq);
 	}
-	return CKV_OK;
+	return hold(ckv, ctx, data, size);
+}
+
+uint32_t ckv_llama_held_cells(const ckv_llama *ckv) {
+	const uint8_t *at = ckv->held.data + HEAD_BYTES;
+	uint32_t streams, cells = 0;
+	memcpy(&streams, at, sizeof streams);
+	/* Empty streams are a bare 0; the first other number is ours. */
+	for (uint32_t s = 0; s < streams && cells == 0; s++) {
+		at += sizeof cells;
+		memcpy(&cells, at, sizeof cells);
+	}
+	return cells;
 }
 
 void ckv_llama_drop(ckv_llama *ckv) {

@@ -14,8 +14,11 @@
  *
  * Positions: a kept token keeps the rotation of its true position, and the next token's position goes on from the tokens
  * seen. In llama.cpp's bookkeeping the kept cells are labelled with the last n positions of the sequence: labels only serve
- * the causal mask. So llama_memory_seq_rm(mem, seq, n_tokens, -1) still takes back what was generated, and shorter prefixes
- * can't be restored.
+ * the causal mask. So llama_memory_seq_rm(mem, seq, n_tokens, -1) still takes back what was generated (not in sliding-window
+ * models, where generation has pushed rows out of the window), and shorter prefixes can't be restored.
+ *
+ * An observation belongs to a context and ends with it: after llama_free, and a new context, observe anew. Tokens decoded
+ * unobserved may follow and be taken back again; when they overwrite observed rows this is noticed and the observation void.
  *
  * Threads: one ckv_llama serves one thread at a time, like the llama_context it is attached to.
  */
@@ -50,9 +53,10 @@ CKV_API const char *ckv_llama_message(const ckv_llama *ckv);
  * models can't. Errors: CKV_ERR_ARG, CKV_ERR_UNSUPPORTED. */
 CKV_API ckv_status ckv_llama_check_model(const struct llama_model *model, ckv_error *error);
 
-/* Prepares context parameters: sets cb_eval (one that is there already is called as before) and turns flash attention on, as
- * the attention node must be whole to be observed. May serve several contexts that decode one at a time. The parameters are
- * remembered for ckv_llama_shrink. Errors: CKV_ERR_ARG, CKV_ERR_UNSUPPORTED (flash attention disabled by the caller). */
+/* Prepares context parameters; the last thing to do to them. Sets cb_eval (one that is there already is called as before) and
+ * turns flash attention on, as the attention node must be whole to be observed. May serve several contexts that decode one at
+ * a time and have the same cb_eval of the caller's. The parameters are remembered for ckv_llama_shrink. Errors: CKV_ERR_ARG,
+ * CKV_ERR_UNSUPPORTED (flash attention disabled by the caller), CKV_ERR_STATE (attached before with another cb_eval). */
 CKV_API ckv_status ckv_llama_attach(ckv_llama *ckv, struct llama_context_params *params);
 
 /* Called after each batch of a prefill; return false to stop it (CKV_ERR_CANCELLED is then returned). */
@@ -61,7 +65,8 @@ CKV_API void ckv_llama_on_progress(ckv_llama *ckv, ckv_llama_progress callback, 
 
 /* Decodes tokens[n_tokens] at the end of sequence seq in batches of llama_n_ubatch, observed; logits for the last token only.
  * The sequence must be empty or have been observed from its first token; tokens taken back by llama_memory_seq_rm since are
- * forgotten, so that many questions can follow one document, each observed anew (each at least a window long). On an error the sequence holds the batches decoded so
+ * forgotten, so that many questions can follow one document, each observed anew (each at least a window long; not in
+ * sliding-window models). On an error the sequence holds the batches decoded so
  * far. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE, CKV_ERR_HOST, CKV_ERR_CANCELLED. */
 CKV_API ckv_status ckv_llama_prefill(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, const llama_token *tokens,
                                      int32_t n_tokens);
@@ -85,7 +90,9 @@ typedef struct ckv_llama_report {
 	float attention_kept;  /* mean over the layers of the window's attention on kept tokens, 0 to 1; -1: not observed */
 	uint64_t bytes_before; /* rows held x row size, all layers */
 	uint64_t bytes_after;
-	uint64_t alloc_before; /* bytes of the cache tensors llama.cpp allocated for the context */
+	uint64_t alloc_before; /* bytes of the cache tensors llama.cpp allocated for the context that decoded last */
+	uint64_t alloc_after;  /* the same after compress, in place; 0 after extract: ask ckv_llama_cache_alloc once the context
+	                               that took the rows has decoded */
 	double score_s;        /* seconds of scoring and selecting */
 	double move_s;         /* seconds of gathering rows and putting them back */
 } ckv_llama_report;
@@ -97,17 +104,19 @@ typedef struct ckv_llama_report {
 CKV_API ckv_status ckv_llama_compress(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
                                       ckv_llama_report *report);
 
-/* The first half of compress: the kept rows are copied out and held; the context is not changed and may be freed. */
+/* The first half of compress: the kept rows are copied out and held, in place of what was held before; the context is not
+ * changed and may be freed. */
 CKV_API ckv_status ckv_llama_extract(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
                                      ckv_llama_report *report);
 
-/* The second half: puts the held rows into sequence seq of a context of the same model and cache types (whatever the sequence had is
- * gone). They stay held until success, and can be put into several contexts; ckv_llama_drop lets them go.
- * Errors: CKV_ERR_ARG, CKV_ERR_STATE (nothing held), CKV_ERR_HOST (llama.cpp refused: too few cells, other cache types). */
+/* The second half: puts the held rows into sequence seq of a context of the same model, cache types, n_seq_max and kv_unified
+ * (whatever the sequence had is gone, on failure too). They stay held, and can be put into several contexts; ckv_llama_drop lets
+ * them go. Errors: CKV_ERR_ARG, CKV_ERR_STATE (nothing held), CKV_ERR_HOST (llama.cpp refused: too few cells, other types). */
 CKV_API ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq);
 CKV_API void ckv_llama_drop(ckv_llama *ckv);
 
-/* Replaces *ctx by a context of n_cells cells (llama.cpp rounds up to its own multiple) that holds sequence seq alone, so that the
+/* Replaces *ctx by a context of n_cells cells for each sequence (llama.cpp rounds up to its own multiple; a window model gets
+ * at least its window and a batch) that holds sequence seq alone, so that the
  * memory of the large one is given back. Made with the parameters of ckv_llama_attach. Logits of the old context are gone: read
  * them before. If llama.cpp can't make the context, *ctx is NULL and the rows are held: free memory and call again with *ctx
  * still NULL and the model of before alive.

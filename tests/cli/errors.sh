@@ -48,6 +48,7 @@ expect 2 'temp' run -m x.gguf --temp -1
 expect 2 'seed' run -m x.gguf --seed -1
 expect 2 'cache-type' run -m x.gguf --cache-type f99
 expect 2 'exclude' run -m x.gguf --chat-template chatml --no-chat-template
+expect 2 'no JSON form' run -m x.gguf --dry-run --json
 expect 2 'not an option' run -m x.gguf stray
 expect 2 'unrecognized option' run --frobnicate
 expect 1 'cannot open the model .*No such file' run -m missing.gguf -p 'Why?'

@@ -83,15 +83,24 @@ check 'a budget larger than the prompt goes on uncompressed' $?
 	cmp -s g.txt h.txt
 check 'the same seed samples the same answer' $?
 
-# Ctrl-C: a clean end, soon, with the status that shells expect.
-"$chunkkv" run -m "$model" -f "$document" -p "$question" -n 4 >i.txt 2>i.err &
+# Ctrl-C while a long document is read: a clean end, soon, with the status that shells expect.
+for _ in 1 2 3 4 5 6 7 8; do cat "$document"; done >long.txt
+"$chunkkv" run -m "$model" -f long.txt -p "$question" -n 4 >i.txt 2>i.err &
 pid=$!
-sleep 3
-kill -INT $pid 2>/dev/null || kill -TERM $pid
+sleep 4
+kill -INT $pid
 wait $pid
 status=$?
-[ $status = 130 ] && grep -q interrupted i.err
+[ $status = 130 ] && grep -q interrupted i.err && [ ! -s i.txt ]
 check "an interrupt ends cleanly (status $status)" $?
+
+"$chunkkv" run -m "$model" -p 'Hello' -n 4 --quiet >/dev/full 2>j.err
+[ $? = 1 ] && grep -q 'standard output' j.err
+check 'a full disk behind standard output is an error' $?
+
+"$chunkkv" run -m "$model" -f part.txt -p "$question" --keep 100% --compare --json -n 12 --temp 0.8 --seed 7 >k.json 2>/dev/null &&
+	python3 -c 'import json; r = json.load(open("k.json")); assert r["answer"] == r["full"]["answer"], r'
+check 'sampled answers of equal caches are equal' $?
 
 echo "$n_passed passed, $n_failed failed"
 [ "$n_failed" = 0 ]
