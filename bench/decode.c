@@ -6,8 +6,8 @@
  *   compressed   the prompt's cache after compression, in a context of its size
  *   native       a context of the same size that read as many tokens as the other one kept
  *   full         the whole prompt's cache
- * Ratios are taken within a round, so that drift of the machine cancels; their median is printed with the quartiles. The prompt is the
- * document, repeated where it is too short: only speed is measured here. */
+ * Ratios are taken within a round, so that drift of the machine cancels; their median is printed with the quartiles. The
+ * prompt is the document, repeated where it is too short: only speed is measured here. */
 #include "cli.h"
 
 #include <stdlib.h>

@@ -2,11 +2,10 @@
  *
  * usage: ckv-bench-questions MODEL DOCUMENT QUESTIONS.tsv KEEP,KEEP,... POLICY [POLICY ...]
  *
- * The document is prefilled once, each question after it; the full cache and every policy x budget answer from that one prefill.
- * Prints a line for each
- * answer (tab separated, so that the raw output can be kept) and a table at the end. A question counts as right when one of its
- * accepted strings occurs in the reply. KL is of the compressed to the full next-token distribution, along the full cache's reply,
- * its first token left out. */
+ * The document is prefilled once, each question after it; the full cache and every policy x budget answer from that one
+ * prefill. Prints a line for each answer (tab separated, so that the raw output can be kept) and a table at the end. A
+ * question counts as right when one of its accepted strings occurs in the reply. KL is of the compressed to the full
+ * next-token distribution, along the full cache's reply, its first token left out. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 

@@ -21,6 +21,10 @@ cpu_id() {
 
 name=llama-$version-r$recipe-$(cpu_id)
 prefix=$cache_dir/$name
+[ "${1:-}" != --name ] || { # what this build is called, for the tests
+	printf '%s\n' "$name"
+	exit
+}
 
 intact() {
 	[ -f "$prefix/manifest.sha256" ] && (

@@ -2,8 +2,8 @@
  *
  * With flash attention every architecture's attention is one node: src[0] queries after RoPE, src[1] and src[2] views of the
  * cache, src[3] the mask. The node that writes a layer's keys into the cache (SET_ROWS) tells which cell each token goes to.
- * Both are asked for while observing. Afterwards one write of keys in each ubatch is still looked at, to notice when rows that
- * were observed are overwritten; every other answer is "no", and the graph runs as without us. */
+ * Both are asked for while observing. Afterwards one write of keys in each ubatch is still looked at, to notice when rows
+ * that were observed are overwritten; every other answer is "no", and the graph runs as without us. */
 #include "adapters/llama/internal.h"
 
 #include <stdlib.h>

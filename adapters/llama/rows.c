@@ -1,5 +1,5 @@
-/* The rows of a cache tensor as the core sees them: in place when the memory is the host's and the cells are in order, else a
- * copy of one layer. */
+/* The rows of a cache tensor as the core sees them: in place when the memory is the host's and the cells are in order, else
+ * a copy of one layer. */
 #include "adapters/llama/internal.h"
 
 #include <string.h>

@@ -10,8 +10,8 @@
  *     for each layer {i32 type, u64 row bytes, n_cells rows} of K, then the same of V.
  *   Sliding-window models: the global layers' cache so, then the window layers' cache so.
  *
- * It is checked where it is used: the size that this predicts must be the size that llama.cpp says the sequence has, or nothing is
- * touched. Tests compare a state of all rows with llama.cpp's own, byte for byte. */
+ * It is checked where it is used: the size that this predicts must be the size that llama.cpp says the sequence has, or
+ * nothing is touched. Tests compare a state of all rows with llama.cpp's own, byte for byte. */
 #include "adapters/llama/internal.h"
 
 #include <string.h>

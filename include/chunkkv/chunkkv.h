@@ -272,9 +272,9 @@ typedef struct ckv_keep {
 
 CKV_API void ckv_keep_init(ckv_keep *keep, int32_t *positions, size_t capacity, int32_t *offsets);
 
-/* Scores of one layer by the context's scorer: scores[G][T], memory of the caller. The budget only matters to scorers whose scores
- * depend on it. Sources: the scorer's own file. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_UNSUPPORTED (policy without scorer,
- * T <= window), CKV_ERR_NUMERIC. */
+/* Scores of one layer by the context's scorer: scores[G][T], memory of the caller. The budget only matters to scorers whose
+ * scores depend on it. Sources: the scorer's own file. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_UNSUPPORTED (policy
+ * without scorer, T <= window), CKV_ERR_NUMERIC. */
 CKV_API ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, float *scores);
 
 /* Scores one layer and selects what to keep of it. A cache too short for the policy is kept whole, see keep->reason.
@@ -282,17 +282,17 @@ CKV_API ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget bu
  * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_CAPACITY, CKV_ERR_NUMERIC. */
 CKV_API ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, ckv_keep *keep);
 
-/* The selector alone, over the caller's scores [n_heads][n_tokens], all finite; the context's scorer plays no part. As ckv_select
- * otherwise; attention_kept is -1. */
+/* The selector alone, over the caller's scores [n_heads][n_tokens], all finite; the context's scorer plays no part. As
+ * ckv_select otherwise; attention_kept is -1. */
 CKV_API ckv_status ckv_select_scores(ckv_ctx *ctx, const float *scores, int32_t n_heads, int32_t n_tokens, ckv_budget budget,
                                      ckv_keep *keep);
 
 /* ------------------------------------------------------------ compaction */
 
-/* Gathers the kept rows of a view: row j of head h goes to dst + h * stride_head + j * stride_token, bytes unchanged. dst may be
- * the view's own memory with its own strides (rows only move towards the front) and must not overlap it otherwise. positions
- * are as ckv_select left them in keep. Lists of different length leave the rest of a shorter head's rows as it was.
- * Errors: CKV_ERR_ARG (positions not ascending or outside the view, lists and heads that disagree). */
+/* Gathers the kept rows of a view: row j of head h goes to dst + h * stride_head + j * stride_token, bytes unchanged. dst
+ * may be the view's own memory with its own strides (rows only move towards the front) and must not overlap it otherwise.
+ * positions are as ckv_select left them in keep. Lists of different length leave the rest of a shorter head's rows as it
+ * was. Errors: CKV_ERR_ARG (positions not ascending or outside the view, lists and heads that disagree). */
 CKV_API ckv_status ckv_compact(const ckv_view *view, const ckv_keep *keep, void *dst, size_t stride_head,
                                size_t stride_token);
 

@@ -9,8 +9,8 @@
  *     ckv_llama_shrink(ckv, &ctx, 0, report.n_cells + n_new);   optional: into a context of that size
  *     ... llama_decode as ever: the next position is n_tokens.
  *
- * Only llama.cpp's public C interface is used, so any backend works. What can't be compressed is refused with CKV_ERR_UNSUPPORTED
- * and a message that names the reason, before anything is changed.
+ * Only llama.cpp's public C interface is used, so any backend works. What can't be compressed is refused with
+ * CKV_ERR_UNSUPPORTED and a message that names the reason, before anything is changed.
  *
  * Positions: a kept token keeps the rotation of its true position, and the next token's position goes on from the tokens
  * seen. In llama.cpp's bookkeeping the kept cells are labelled with the last n positions of the sequence: labels only serve
@@ -53,21 +53,22 @@ CKV_API const char *ckv_llama_message(const ckv_llama *ckv);
  * models can't. Errors: CKV_ERR_ARG, CKV_ERR_UNSUPPORTED. */
 CKV_API ckv_status ckv_llama_check_model(const struct llama_model *model, ckv_error *error);
 
-/* Prepares context parameters; the last thing to do to them. Sets cb_eval (one that is there already is called as before) and
- * turns flash attention on, as the attention node must be whole to be observed. May serve several contexts that decode one at
- * a time and have the same cb_eval of the caller's. The parameters are remembered for ckv_llama_shrink. Errors: CKV_ERR_ARG,
- * CKV_ERR_UNSUPPORTED (flash attention disabled by the caller), CKV_ERR_STATE (attached before with another cb_eval). */
+/* Prepares context parameters; the last thing to do to them. Sets cb_eval (one that is there already is called as before)
+ * and turns flash attention on, as the attention node must be whole to be observed. May serve several contexts that decode
+ * one at a time and have the same cb_eval of the caller's. The parameters are remembered for ckv_llama_shrink. Errors:
+ * CKV_ERR_ARG, CKV_ERR_UNSUPPORTED (flash attention disabled by the caller), CKV_ERR_STATE (attached before with another
+ * cb_eval). */
 CKV_API ckv_status ckv_llama_attach(ckv_llama *ckv, struct llama_context_params *params);
 
 /* Called after each batch of a prefill; return false to stop it (CKV_ERR_CANCELLED is then returned). */
 typedef bool (*ckv_llama_progress)(int32_t n_done, int32_t n_total, void *user);
 CKV_API void ckv_llama_on_progress(ckv_llama *ckv, ckv_llama_progress callback, void *user);
 
-/* Decodes tokens[n_tokens] at the end of sequence seq in batches of llama_n_ubatch, observed; logits for the last token only.
- * The sequence must be empty or have been observed from its first token; tokens taken back by llama_memory_seq_rm since are
- * forgotten, so that many questions can follow one document, each observed anew (each at least a window long; not in
- * sliding-window models). On an error the sequence holds the batches decoded so
- * far. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE, CKV_ERR_HOST, CKV_ERR_CANCELLED. */
+/* Decodes tokens[n_tokens] at the end of sequence seq in batches of llama_n_ubatch, observed; logits for the last token
+ * only. The sequence must be empty or have been observed from its first token; tokens taken back by llama_memory_seq_rm
+ * since are forgotten, so that many questions can follow one document, each observed anew (each at least a window long; not
+ * in sliding-window models). On an error the sequence holds the batches decoded so far. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM,
+ * CKV_ERR_STATE, CKV_ERR_HOST, CKV_ERR_CANCELLED. */
 CKV_API ckv_status ckv_llama_prefill(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, const llama_token *tokens,
                                      int32_t n_tokens);
 
@@ -97,9 +98,9 @@ typedef struct ckv_llama_report {
 	double move_s;         /* seconds of gathering rows and putting them back */
 } ckv_llama_report;
 
-/* Compresses sequence seq where it is: afterwards it has report->n_cells cells. The context's allocation stays as it was; the
- * attention of later tokens costs what the kept ones cost. report may be NULL. On an error before the rows are put back nothing has
- * changed; should llama.cpp fail to take them, they are kept and the call can be repeated as ckv_llama_restore.
+/* Compresses sequence seq where it is: afterwards it has report->n_cells cells. The context's allocation stays as it was;
+ * the attention of later tokens costs what the kept ones cost. report may be NULL. On an error before the rows are put back
+ * nothing has changed; should llama.cpp fail to take them, they are kept and the call can be repeated as ckv_llama_restore.
  * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE (not observed), CKV_ERR_UNSUPPORTED, CKV_ERR_NUMERIC, CKV_ERR_HOST. */
 CKV_API ckv_status ckv_llama_compress(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
                                       ckv_llama_report *report);
@@ -109,21 +110,22 @@ CKV_API ckv_status ckv_llama_compress(ckv_llama *ckv, struct llama_context *ctx,
 CKV_API ckv_status ckv_llama_extract(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
                                      ckv_llama_report *report);
 
-/* The second half: puts the held rows into sequence seq of a context of the same model, cache types, n_seq_max and kv_unified
- * (whatever the sequence had is gone, on failure too). They stay held, and can be put into several contexts; ckv_llama_drop lets
- * them go. Errors: CKV_ERR_ARG, CKV_ERR_STATE (nothing held), CKV_ERR_HOST (llama.cpp refused: too few cells, other types). */
+/* The second half: puts the held rows into sequence seq of a context of the same model, cache types, n_seq_max and
+ * kv_unified (whatever the sequence had is gone, on failure too). They stay held, and can be put into several contexts;
+ * ckv_llama_drop lets them go. Errors: CKV_ERR_ARG, CKV_ERR_STATE (nothing held), CKV_ERR_HOST (llama.cpp refused: too few
+ * cells, other types). */
 CKV_API ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq);
 CKV_API void ckv_llama_drop(ckv_llama *ckv);
 
-/* Replaces *ctx by a context of n_cells cells for each sequence (llama.cpp rounds up to its own multiple; a window model gets
- * at least its window and a batch) that holds sequence seq alone, so that the
- * memory of the large one is given back. Made with the parameters of ckv_llama_attach. Logits of the old context are gone: read
- * them before. If llama.cpp can't make the context, *ctx is NULL and the rows are held: free memory and call again with *ctx
- * still NULL and the model of before alive.
- * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE (other sequences have tokens), CKV_ERR_HOST. */
+/* Replaces *ctx by a context of n_cells cells for each sequence (llama.cpp rounds up to its own multiple; a window model
+ * gets at least its window and a batch) that holds sequence seq alone, so that the memory of the large one is given back.
+ * Made with the parameters of ckv_llama_attach. Logits of the old context are gone: read them before. If llama.cpp can't
+ * make the context, *ctx is NULL and the rows are held: free memory and call again with *ctx still NULL and the model of
+ * before alive. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE (other sequences have tokens), CKV_ERR_HOST. */
 CKV_API ckv_status ckv_llama_shrink(ckv_llama *ckv, struct llama_context **ctx, llama_seq_id seq, int32_t n_cells);
 
-/* Bytes of the cache tensors of the context that decoded last while attached, as llama.cpp allocated them; 0 before its first decode. */
+/* Bytes of the cache tensors of the context that decoded last while attached, as llama.cpp allocated them; 0 before its
+ * first decode. */
 CKV_API uint64_t ckv_llama_cache_alloc(const ckv_llama *ckv);
 
 #ifdef __cplusplus

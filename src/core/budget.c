@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Digits with at most one point among them, whatever the locale; returns what follows, or NULL when there is no such number. */
+/* Digits with at most one point among them, whatever the locale; returns what follows, or NULL when there is no such number.
+ */
 static const char *parse_decimal(const char *text, double *value, bool *whole) {
 	double scale = 1.0;
 	*value = 0.0;

@@ -114,8 +114,8 @@ static void protect(const ckv_params *params, ckv_selection *s) {
 	}
 }
 
-/* n_keep, the fraction kept, and whether the cache is left whole (the selector is then "all"). scorer is NULL when the scores
- * are the caller's. */
+/* n_keep, the fraction kept, and whether the cache is left whole (the selector is then "all"). scorer is NULL when the
+ * scores are the caller's. */
 static ckv_status plan(ckv_ctx *ctx, ckv_budget budget, const ckv_scorer *scorer, ckv_selection *s,
                        const ckv_selector **selector) {
 	const ckv_params *p = &ctx->params;
@@ -141,7 +141,8 @@ static ckv_status plan(ckv_ctx *ctx, ckv_budget budget, const ckv_scorer *scorer
 		*selector = &ckv_selector_all;
 		s->n_keep = n;
 	} else if (whole) {
-		/* Exact mode goes on: all scores best. The published counts could drop a chunk of a cache that the budget holds whole. */
+		/* Exact mode goes on: all scores best. The published counts could drop a chunk of a cache that the budget holds
+		 * whole. */
 		s->reason = CKV_KEPT_ALL_BUDGET;
 		*selector = p->reference ? &ckv_selector_all : *selector;
 	}

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* exp(x) = 2^k exp(r), |r| <= ln2 / 2: r by Cody-Waite reduction, exp(r) by its Taylor series to r^7 (error below one unit in
- * the last place there). Adding 1.5 * 2^23 rounds to the nearest integer without a library call. */
+/* exp(x) = 2^k exp(r), |r| <= ln2 / 2: r by Cody-Waite reduction, exp(r) by its Taylor series to r^7 (error below one unit
+ * in the last place there). Adding 1.5 * 2^23 rounds to the nearest integer without a library call. */
 #define CKV_EXP_LOG2E  1.44269504088896341f
 #define CKV_EXP_LN2_HI 0.693145751953125f
 #define CKV_EXP_LN2_LO 1.42860682030941723e-6f

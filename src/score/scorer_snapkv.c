@@ -1,5 +1,5 @@
-/* SnapKV (arXiv 2404.14469, section 4): a prompt token is worth the attention that the last W queries pay it, averaged over the
- * queries, smoothed along the tokens, averaged over the query heads of a group. */
+/* SnapKV (arXiv 2404.14469, section 4): a prompt token is worth the attention that the last W queries pay it, averaged over
+ * the queries, smoothed along the tokens, averaged over the query heads of a group. */
 #include "core/internal.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* ChunkKV (arXiv 2502.00299, algorithm 1): scores are summed over the heads, averaged over chunks of C tokens, and whole chunks
- * are kept, the same for all heads of a layer: what belongs together in the text stays together.
+/* ChunkKV (arXiv 2502.00299, algorithm 1): scores are summed over the heads, averaged over chunks of C tokens, and whole
+ * chunks are kept, the same for all heads of a layer: what belongs together in the text stays together.
  *
  * Reference mode keeps max(1, floor(n_chunks (1 - r))) chunks and knows no protected tokens; a cache shorter than a chunk
  * falls back to topk. Exact mode keeps exactly n_keep tokens: protected ones count neither in a chunk's mean nor in its

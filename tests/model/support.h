@@ -18,7 +18,8 @@ typedef struct prompt {
 	int32_t n;
 } prompt;
 
-/* Loads the model named by the environment variable once; skips the test when it is not set, fails when it can't be loaded. */
+/* Loads the model named by the environment variable once; skips the test when it is not set, fails when it can't be loaded.
+ */
 struct llama_model *model_load(const char *variable);
 void model_unload(void);
 

@@ -147,7 +147,8 @@ static void names_need_not_outlive_the_call(void **state) {
 	free(preset);
 }
 
-/* A caller built against a newer, longer struct is understood as far as this version goes; there is no older one than this. */
+/* A caller built against a newer, longer struct is understood as far as this version goes; there is no older one than this.
+ */
 static void structs_of_other_versions_are_taken(void **state) {
 	(void)state;
 	struct {
