@@ -3,18 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-static void *default_alloc(void *user, size_t size) {
-	(void)user;
-	return malloc(size);
-}
-
-static void default_free(void *user, void *memory) {
-	(void)user;
-	free(memory);
-}
 
 ckv_status ckv_llama_fail(ckv_llama *ckv, ckv_status status, const char *format, ...) {
 	va_list args;
@@ -57,7 +46,6 @@ ckv_status ckv_llama_create(ckv_llama **ckv, const char *policy, ckv_error *erro
 
 ckv_status ckv_llama_create_params(ckv_llama **ckv, const ckv_params *params, const ckv_ctx_options *options,
                                    ckv_error *error) {
-	ckv_allocator allocator = {default_alloc, default_free, NULL};
 	ckv_ctx *core;
 	if (!ckv) {
 		return CKV_ERR_ARG;
@@ -67,9 +55,7 @@ ckv_status ckv_llama_create_params(ckv_llama **ckv, const ckv_params *params, co
 	if (status) {
 		return status;
 	}
-	if (options && options->allocator) {
-		allocator = *options->allocator;
-	}
+	ckv_allocator allocator = options && options->allocator ? *options->allocator : ckv_allocator_default();
 	ckv_llama *made = allocator.alloc(allocator.user, sizeof *made);
 	if (!made) {
 		ckv_ctx_free(core);

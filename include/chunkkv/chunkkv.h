@@ -78,6 +78,9 @@ typedef struct ckv_allocator {
 	void *user;
 } ckv_allocator;
 
+/* malloc and free: what is used where none is given. */
+CKV_API ckv_allocator ckv_allocator_default(void);
+
 /* ---------------------------------------------------------------- policy */
 
 /* A policy: scorer x selector with their parameters. The name fields point to static strings of the registry (any string

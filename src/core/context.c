@@ -14,6 +14,11 @@ static void default_free(void *user, void *memory) {
 	free(memory);
 }
 
+ckv_allocator ckv_allocator_default(void) {
+	ckv_allocator allocator = {default_alloc, default_free, NULL};
+	return allocator;
+}
+
 void ckv_ctx_options_default(ckv_ctx_options *options) {
 	if (options) {
 		memset(options, 0, sizeof *options);
@@ -49,10 +54,7 @@ ckv_status ckv_ctx_create(ckv_ctx **ctx, const ckv_params *params, const ckv_ctx
 	if (options) {
 		copy_sized(&opt, sizeof opt, options, options->size);
 	}
-	ckv_allocator allocator = {default_alloc, default_free, NULL};
-	if (opt.allocator) {
-		allocator = *opt.allocator;
-	}
+	ckv_allocator allocator = opt.allocator ? *opt.allocator : ckv_allocator_default();
 	if (!allocator.alloc || !allocator.free) {
 		return ckv_fail(error, CKV_ERR_ARG, "the allocator needs both alloc and free");
 	}

@@ -13,10 +13,10 @@ static void quiet(enum ggml_log_level level, const char *text, void *user) {
 	}
 }
 
-struct llama_model *model_load(const char *variable) {
-	const char *path = getenv(variable);
+struct llama_model *model_load(void) {
+	const char *path = getenv("CKV_TEST_MODEL");
 	if (!path || !*path) {
-		print_message("%s is not set\n", variable);
+		print_message("CKV_TEST_MODEL is not set\n");
 		skip();
 	}
 	if (!loaded) {
@@ -28,12 +28,14 @@ struct llama_model *model_load(const char *variable) {
 	return loaded;
 }
 
-void model_unload(void) {
+int model_unload(void **state) {
+	(void)state;
 	if (loaded) {
 		llama_model_free(loaded);
 		llama_backend_free();
 		loaded = NULL;
 	}
+	return 0;
 }
 
 static char *read_document(void) {
@@ -104,4 +106,35 @@ void assert_ok(const ckv_llama *ckv, ckv_status status) {
 	if (status != CKV_OK) {
 		fail_msg("status %d (%s): %s", (int)status, ckv_strerror(status), ckv_llama_message(ckv));
 	}
+}
+
+void open_with(fixture *f, const char *policy, struct llama_context_params params) {
+	ckv_error error;
+	f->ckv = NULL;
+	assert_int_equal(ckv_llama_create(&f->ckv, policy, &error), CKV_OK);
+	assert_ok(f->ckv, ckv_llama_attach(f->ckv, &params));
+	f->ctx = llama_init_from_model(f->model, params);
+	assert_non_null(f->ctx);
+}
+
+void open_fixture(fixture *f, const char *policy, int32_t start, int32_t n, enum ggml_type type) {
+	f->model = model_load();
+	prompt_make(f->model, start, n, "What is the name of the cat?", &f->prompt);
+	open_with(f, policy, model_params(f->prompt.n + MAX_NEW, type));
+	assert_ok(f->ckv, ckv_llama_prefill(f->ckv, f->ctx, 0, f->prompt.tokens, f->prompt.n));
+}
+
+void close_fixture(fixture *f) {
+	llama_free(f->ctx);
+	ckv_llama_free(f->ckv);
+}
+
+int32_t room(const fixture *f, int32_t n) {
+	int32_t window = llama_model_n_swa(f->model);
+	return window && n < window + 256 ? window + 256 : n;
+}
+
+void decode_part(fixture *f, int32_t from, int32_t n) {
+	struct llama_batch batch = llama_batch_get_one(f->prompt.tokens + from, n);
+	assert_int_equal(llama_decode(f->ctx, batch), 0);
 }
