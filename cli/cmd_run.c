@@ -83,7 +83,7 @@ static bool prepare(run *r) {
 
 /* ------------------------------------------------------------------------------------------------------- decoding */
 
-/* Decodes one token at `position`; its time is added to the answer's. */
+/* Decodes one token at the end of the context; its time is added to the answer's. */
 static bool decode(struct llama_context *ctx, llama_token token, answer *a) {
 	double start = seconds();
 	int32_t code = llama_decode(ctx, llama_batch_get_one(&token, 1));

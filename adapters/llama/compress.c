@@ -83,7 +83,8 @@ static ckv_status find_layers(job *j) {
 			j->keep[j->n_layers++].layer = layer;
 		}
 	}
-	j->sliding = llama_model_n_swa(llama_get_model(j->ctx)) > 0;
+	/* Some models name a window that llama.cpp does not use: their layers all see everything. */
+	j->sliding = llama_model_n_swa(llama_get_model(j->ctx)) > 0 && j->n_layers < seen->n_layers;
 	if (j->n_layers == 0) {
 		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
 		                      "no layer of this model sees the whole sequence: all have a sliding window");
