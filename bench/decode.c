@@ -80,14 +80,9 @@ static llama_token *long_prompt(const bench *b, int32_t n) {
 }
 
 /* All lanes are attached alike, so that none is spared the callback. */
-static struct llama_context *small_context(const bench *b, ckv_llama *ckv, int32_t cells) {
-	struct llama_context_params params = engine_context_params(&b->engine, cells, SMALL_UBATCH);
-	return ckv_llama_attach(ckv, &params) == CKV_OK ? llama_init_from_model(b->engine.model, params) : NULL;
-}
-
 static struct llama_context *read_native(const bench *b, ckv_llama *ckv, const llama_token *tokens, int32_t n,
                                          int32_t cells) {
-	struct llama_context *ctx = small_context(b, ckv, cells);
+	struct llama_context *ctx = engine_small_context(&b->engine, ckv, cells);
 	for (int32_t i = 0; ctx && i < n; i += SMALL_UBATCH) {
 		int32_t count = n - i < SMALL_UBATCH ? n - i : SMALL_UBATCH;
 		llama_token *part = (llama_token *)tokens + i;
@@ -137,7 +132,7 @@ static bool one_length(bench *b, int32_t n) {
 	compress_s = seconds() - start;
 	if (good) {
 		int32_t cells = report.n_cells + N_NEW;
-		lanes[0].ctx = small_context(b, ckv, cells);
+		lanes[0].ctx = engine_small_context(&b->engine, ckv, cells);
 		start = seconds();
 		good = lanes[0].ctx && ckv_llama_restore(ckv, lanes[0].ctx, 0) == CKV_OK;
 		compress_s += seconds() - start;

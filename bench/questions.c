@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_NEW = 40, MAX_BUDGETS = 16, MAX_POLICIES = 16, UBATCH = 512, SMALL_UBATCH = 64, REREAD = 128 };
+enum { N_NEW = 40, MAX_BUDGETS = 16, MAX_POLICIES = 16, UBATCH = 512, REREAD = 128 };
 
 typedef struct cell {
 	int n_right, n_right_of_full, n_questions;
@@ -124,8 +124,8 @@ static bool one_budget(bench *b, int policy, int budget, llama_token first, cons
 		fail("%s %s: %s", b->policies[policy], b->budgets[budget], ckv_llama_message(ckv));
 		return false;
 	}
-	struct llama_context *small =
-	    llama_init_from_model(b->engine.model, engine_context_params(&b->engine, report.n_cells + N_NEW, SMALL_UBATCH));
+	/* Only the first of the chain has no other behind it, as a context of its own wants. */
+	struct llama_context *small = engine_small_context(&b->engine, b->ckv[0], report.n_cells + N_NEW);
 	bool good = small && ckv_llama_restore(ckv, small, 0) == CKV_OK && reply(b, small, first, &a, NULL) &&
 	            ckv_llama_restore(ckv, small, 0) == CKV_OK && force(b, small, &d);
 	if (good) {
@@ -242,14 +242,9 @@ static int split(char *list, const char **out, int most) {
 	return n;
 }
 
-static const char *base_name(const char *path) {
-	const char *slash = strrchr(path, '/');
-	return slash ? slash + 1 : path;
-}
-
 static void summary(const bench *b, int n_questions) {
-	printf("\n# %s, %s, %d questions: the full cache answers %d right\n", base_name(b->options.model),
-	       base_name(b->options.document), n_questions, b->n_full_right);
+	printf("\n# %s, %s, %d questions: the full cache answers %d right\n", text_file_name(b->options.model),
+	       text_file_name(b->options.document), n_questions, b->n_full_right);
 	printf("# %-24s %8s %8s %22s %10s %10s\n", "policy", "keep", "right", "of those full has right", "mean KL", "same top");
 	for (int i = 0; i < b->n_policies; i++) {
 		for (int j = 0; j < b->n_budgets; j++) {

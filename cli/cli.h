@@ -42,6 +42,8 @@ typedef struct buffer {
 bool text_read(const char *path, buffer *out);
 bool text_check(const char *what, const char *data, size_t size);
 void text_free(buffer *t);
+/* The part of a path behind the last slash. */
+const char *text_file_name(const char *path);
 /* Puts '?' where a string is not UTF-8. */
 void text_sanitise(char *string);
 /* Bytes of the UTF-8 character at data; 0 when it is none, -1 when the end cuts it off. left >= 1. */
@@ -67,6 +69,9 @@ bool engine_load(engine *e, bool vocab_only); /* vocab_only: the model's metadat
 bool engine_prompt(engine *e);                /* the tokens of both, in the chat template */
 void engine_free(engine *e);
 struct llama_context_params engine_context_params(const engine *e, int32_t n_cells, int32_t n_ubatch);
+/* A context of n_cells (of a window model at least its window and a batch), attached to ckv: what answers from a compressed
+ * cache. NULL with the reason printed. */
+struct llama_context *engine_small_context(const engine *e, ckv_llama *ckv, int32_t n_cells);
 struct llama_sampler *engine_sampler(const run_options *options);
 
 /* ------------------------------------------------------------ interrupt.c */

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DECODE_UBATCH = 64 };
-
 /* Everything a run holds; freed in one place. */
 typedef struct run {
 	const run_options *options;
@@ -219,21 +217,9 @@ static bool extract(run *r) {
 	return copy_kept(r);
 }
 
-/* A context of just the size that is needed, filled with the kept rows. */
 static bool make_small(run *r) {
-	int32_t cells = r->result.report.n_cells + r->options->n_predict;
-	int32_t window = llama_model_n_swa(r->engine.model);
-	int32_t least = window > 0 ? window + DECODE_UBATCH : 0;
-	struct llama_context_params params = engine_context_params(&r->engine, cells > least ? cells : least, DECODE_UBATCH);
-	if (ckv_llama_attach(r->ckv, &params)) {
-		return failed(r, "llama.cpp can't be observed");
-	}
-	r->small = llama_init_from_model(r->engine.model, params);
-	if (!r->small) {
-		fail("llama.cpp could not make a context of %u cells: %s", params.n_ctx, engine_last_error());
-		return false;
-	}
-	return true;
+	r->small = engine_small_context(&r->engine, r->ckv, r->result.report.n_cells + r->options->n_predict);
+	return r->small != NULL;
 }
 
 static bool restore(run *r) {
@@ -291,8 +277,7 @@ static bool run_compared(run *r) {
 
 /* A name for the reports: the file's own. */
 static void name_model(run *r) {
-	const char *slash = strrchr(r->options->model, '/');
-	snprintf(r->result.model_name, sizeof r->result.model_name, "%s", slash ? slash + 1 : r->options->model);
+	snprintf(r->result.model_name, sizeof r->result.model_name, "%s", text_file_name(r->options->model));
 	text_sanitise(r->result.model_name);
 	ckv_policy_format(&r->options->params, r->result.policy, sizeof r->result.policy);
 	r->result.options = r->options;

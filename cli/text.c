@@ -106,3 +106,8 @@ void text_sanitise(char *string) {
 		string += n > 0 ? n : 1;
 	}
 }
+
+const char *text_file_name(const char *path) {
+	const char *slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}

@@ -38,10 +38,12 @@ int main(int argc, char **argv) {
 	struct llama_context_params cparams = llama_context_default_params();
 	cparams.n_ctx = (uint32_t)(n + N_NEW);
 	ckv_llama *ckv;
-	ckv_llama_create(&ckv, "chunkkv", NULL);
-	ckv_llama_attach(ckv, &cparams); /* 1 */
-	struct llama_context *ctx = n > 0 ? llama_init_from_model(model, cparams) : NULL;
 	ckv_llama_report report = {.size = sizeof report};
+	if (n <= 0 || ckv_llama_create(&ckv, "chunkkv", NULL)) {
+		return fail("the prompt is too long, or there is no memory");
+	}
+	ckv_llama_attach(ckv, &cparams); /* 1 */
+	struct llama_context *ctx = llama_init_from_model(model, cparams);
 	if (!ctx || ckv_llama_prefill(ckv, ctx, 0, tokens, n)) { /* 2 */
 		return fail(ckv_llama_message(ckv));
 	}
