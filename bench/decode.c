@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_ROUNDS = 15, BLOCK = 16, UBATCH = 512, SMALL_UBATCH = 64 };
+enum { N_ROUNDS = 15, BLOCK = 16, UBATCH = 512 };
 
 typedef struct bench {
 	engine engine;
@@ -83,8 +83,9 @@ static llama_token *long_prompt(const bench *b, int32_t n) {
 static struct llama_context *read_native(const bench *b, ckv_llama *ckv, const llama_token *tokens, int32_t n,
                                          int32_t cells) {
 	struct llama_context *ctx = engine_small_context(&b->engine, ckv, cells);
-	for (int32_t i = 0; ctx && i < n; i += SMALL_UBATCH) {
-		int32_t count = n - i < SMALL_UBATCH ? n - i : SMALL_UBATCH;
+	int32_t size = ctx ? (int32_t)llama_n_batch(ctx) : 1;
+	for (int32_t i = 0; ctx && i < n; i += size) {
+		int32_t count = n - i < size ? n - i : size;
 		llama_token *part = (llama_token *)tokens + i;
 		if (llama_decode(ctx, llama_batch_get_one(part, count))) {
 			llama_free(ctx);

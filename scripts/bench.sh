@@ -11,7 +11,7 @@ machine() {
 		"$(awk '/MemTotal/ { print $2 }' /proc/meminfo)"
 }
 
-# keep NAME COMMAND ...: shows the output and keeps it with a head that tells the machine; a run that failed leaves the old file.
+# keep FILE PROGRAM WHAT COMMAND ...: shows the output and keeps it with a head that tells the machine; a run that failed leaves the old file.
 keep() {
 	file=bench/results/$1 name="$2: $3"
 	shift 3

@@ -35,6 +35,17 @@ void ckv_llama_release(ckv_llama *ckv, void *memory) {
 	}
 }
 
+void *ckv_llama_grow(ckv_llama *ckv, void *old, int32_t n_used, int32_t capacity, size_t size) {
+	void *bigger = ckv_llama_alloc(ckv, (size_t)capacity, size);
+	if (bigger) {
+		if (n_used) {
+			memcpy(bigger, old, (size_t)n_used * size);
+		}
+		ckv_llama_release(ckv, old);
+	}
+	return bigger;
+}
+
 ckv_status ckv_llama_create(ckv_llama **ckv, const char *policy, ckv_error *error) {
 	ckv_params params;
 	if (ckv) {

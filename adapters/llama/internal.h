@@ -75,6 +75,8 @@ ckv_status ckv_llama_fail(ckv_llama *ckv, ckv_status status, const char *format,
 
 void *ckv_llama_alloc(ckv_llama *ckv, size_t count, size_t size);
 void ckv_llama_release(ckv_llama *ckv, void *memory);
+/* A larger array in place of `old`, of which n_used elements are kept; NULL without memory, `old` then stands. */
+void *ckv_llama_grow(ckv_llama *ckv, void *old, int32_t n_used, int32_t capacity, size_t size);
 
 /* Forgets the last message; at the head of every call that can leave one. */
 void ckv_llama_begin(ckv_llama *ckv);
@@ -89,7 +91,7 @@ int32_t ckv_llama_observed_tokens(const ckv_llama *ckv);
 
 /* rows.c: the cache's rows as the core's views. */
 typedef struct host_rows {
-	const uint8_t *data; /* row of token t at data + t * stride (cells in order), else through cells */
+	const uint8_t *data; /* the row of token t is at data + t * stride */
 	size_t stride;
 	void *copy; /* owned when not NULL */
 } host_rows;

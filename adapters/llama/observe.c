@@ -40,14 +40,10 @@ static layer_view *find_layer(ckv_llama *ckv, int32_t index) {
 	}
 	if (seen->n_layers == seen->capacity) {
 		int32_t capacity = seen->capacity ? 2 * seen->capacity : 64;
-		layer_view *bigger = ckv_llama_alloc(ckv, (size_t)capacity, sizeof *bigger);
+		layer_view *bigger = ckv_llama_grow(ckv, seen->layers, seen->n_layers, capacity, sizeof *bigger);
 		if (!bigger) {
 			return NULL;
 		}
-		if (seen->n_layers) {
-			memcpy(bigger, seen->layers, (size_t)seen->n_layers * sizeof *bigger);
-		}
-		ckv_llama_release(ckv, seen->layers);
 		seen->layers = bigger;
 		seen->capacity = capacity;
 	}
@@ -112,14 +108,10 @@ static bool grow_cells(ckv_llama *ckv, layer_view *layer, int32_t n_more) {
 		return true;
 	}
 	int32_t capacity = need > 2 * layer->cells_capacity ? need : 2 * layer->cells_capacity;
-	int32_t *bigger = ckv_llama_alloc(ckv, (size_t)capacity, sizeof *bigger);
+	int32_t *bigger = ckv_llama_grow(ckv, layer->cells, layer->n_tokens, capacity, sizeof *bigger);
 	if (!bigger) {
 		return false;
 	}
-	if (layer->n_tokens) {
-		memcpy(bigger, layer->cells, (size_t)layer->n_tokens * sizeof *bigger);
-	}
-	ckv_llama_release(ckv, layer->cells);
 	layer->cells = bigger;
 	layer->cells_capacity = capacity;
 	return true;

@@ -1,9 +1,8 @@
 /* llama.cpp's sequence state, written by us for the kept rows alone.
  *
  * Reading the whole state, cutting it and writing it back would need a second copy of the full cache just when memory is
- * short. The rows are therefore read from the cache tensors; beside one
- * layer's worth where the memory is not the host's, only what is kept is copied. The layout is internal to
- * llama.cpp; what we rely on (version LLAMA_STATE_SEQ_VERSION 3):
+ * short. The rows are therefore read from the cache tensors; beside one layer's worth where the memory is not the host's,
+ * only what is kept is copied. The layout is internal to llama.cpp; what we rely on (LLAMA_STATE_SEQ_VERSION 3):
  *
  *   u32 magic, i32 seq; u32 n_streams; for each stream: u32 n_cells and, unless that is 0,
  *     n_cells x {i32 position, u32 1, i32 seq}; u32 v_transposed; u32 n_layers;
@@ -151,10 +150,9 @@ static ckv_status put_window_part(ckv_llama *ckv, struct llama_context *ctx, siz
 }
 
 /* Takes the place of what was held before, now that it is complete. */
-static ckv_status hold(ckv_llama *ckv, struct llama_context *ctx, uint8_t *data, size_t size) {
+static void hold(ckv_llama *ckv, struct llama_context *ctx, uint8_t *data, size_t size) {
 	ckv_llama_drop(ckv);
 	ckv->held = (held_state){data, size, llama_get_model(ctx)};
-	return CKV_OK;
 }
 
 ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, const layer_keep *keep, int32_t n_layers,
@@ -175,7 +173,8 @@ ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, cons
 		ckv_llama_release(ckv, data);
 		return status;
 	}
-	return hold(ckv, ctx, data, size);
+	hold(ckv, ctx, data, size);
+	return CKV_OK;
 }
 
 ckv_status ckv_llama_state_copy(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {
@@ -189,7 +188,8 @@ ckv_status ckv_llama_state_copy(ckv_llama *ckv, struct llama_context *ctx, llama
 		ckv_llama_release(ckv, data);
 		return ckv_llama_fail(ckv, CKV_ERR_HOST, "llama.cpp did not give the state of sequence %d", seq);
 	}
-	return hold(ckv, ctx, data, size);
+	hold(ckv, ctx, data, size);
+	return CKV_OK;
 }
 
 uint32_t ckv_llama_held_cells(const ckv_llama *ckv) {

@@ -247,13 +247,13 @@ CKV_API const char *ckv_ctx_isa(const ckv_ctx *ctx);
 
 /* Why a selection is what it is. */
 typedef enum ckv_reason {
-	CKV_SELECTED = 0,         /* by score, to the budget */
-	CKV_KEPT_ALL_POLICY = 1,  /* the policy keeps everything */
-	CKV_KEPT_ALL_BUDGET = 2,  /* the budget is not smaller than the cache */
-	CKV_KEPT_ALL_WINDOW = 3,  /* the cache is not longer than the observation window */
-	CKV_KEPT_ALL_CHUNK = 4,   /* the cache is shorter than one chunk */
-	CKV_KEPT_ALL_SLIDING = 6, /* the cache is not longer than the sliding window of the model */
-	CKV_PROTECTED_ONLY = 5    /* sinks and window alone reach the budget: sinks, then the newest, nothing by score */
+	CKV_SELECTED = 0,        /* by score, to the budget */
+	CKV_KEPT_ALL_POLICY = 1, /* the policy keeps everything */
+	CKV_KEPT_ALL_BUDGET = 2, /* the budget is not smaller than the cache */
+	CKV_KEPT_ALL_WINDOW = 3, /* the cache is not longer than the observation window */
+	CKV_KEPT_ALL_CHUNK = 4,  /* the cache is shorter than one chunk */
+	CKV_PROTECTED_ONLY = 5,  /* sinks and window alone reach the budget: sinks, then the newest, nothing by score */
+	CKV_KEPT_ALL_SLIDING = 6 /* the cache is not longer than the sliding window of the model */
 } ckv_reason;
 
 /* A fixed English phrase; never NULL. */

@@ -26,11 +26,6 @@ void ckv_ctx_options_default(ckv_ctx_options *options) {
 	}
 }
 
-/* Copies a caller's struct of an older (shorter) or newer (longer) version over our defaults. */
-static void copy_sized(void *ours, size_t our_size, const void *theirs, size_t their_size) {
-	memcpy(ours, theirs, their_size < our_size ? their_size : our_size);
-}
-
 ckv_status ckv_ctx_create(ckv_ctx **ctx, const ckv_params *params, const ckv_ctx_options *options, ckv_error *error) {
 	if (ctx) {
 		*ctx = NULL;
@@ -41,9 +36,7 @@ ckv_status ckv_ctx_create(ckv_ctx **ctx, const ckv_params *params, const ckv_ctx
 	if (params->size < sizeof *params || (options && options->size < sizeof *options)) {
 		return ckv_fail(error, CKV_ERR_ARG, "a struct's size field is too small: start from its _default() call");
 	}
-	ckv_params own;
-	ckv_params_default(&own);
-	copy_sized(&own, sizeof own, params, params->size);
+	ckv_params own = *params; /* a newer, longer one is understood as far as this version goes */
 	own.size = sizeof own;
 	ckv_status status = ckv_params_check(&own, error);
 	if (status) {
@@ -52,7 +45,7 @@ ckv_status ckv_ctx_create(ckv_ctx **ctx, const ckv_params *params, const ckv_ctx
 	ckv_ctx_options opt;
 	ckv_ctx_options_default(&opt);
 	if (options) {
-		copy_sized(&opt, sizeof opt, options, options->size);
+		opt = *options;
 	}
 	ckv_allocator allocator = opt.allocator ? *opt.allocator : ckv_allocator_default();
 	if (!allocator.alloc || !allocator.free) {

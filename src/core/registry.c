@@ -47,35 +47,23 @@ const ckv_scorer *ckv_scorer_at(size_t i) { return i < N_SCORERS ? scorers[i] : 
 
 const ckv_selector *ckv_selector_at(size_t i) { return i < N_SELECTORS ? selectors[i] : NULL; }
 
-const ckv_scorer *ckv_scorer_find(const char *name) {
-	for (size_t i = 0; ckv_scorer_at(i); i++) {
-		if (strcmp(ckv_scorer_at(i)->info.name, name) == 0) {
-			return ckv_scorer_at(i);
-		}
-	}
-	return NULL;
-}
-
-const ckv_selector *ckv_selector_find(const char *name) {
-	for (size_t i = 0; ckv_selector_at(i); i++) {
-		if (strcmp(ckv_selector_at(i)->info.name, name) == 0) {
-			return ckv_selector_at(i);
-		}
-	}
-	return NULL;
-}
-
-const ckv_preset *ckv_preset_find(const char *name) {
-	for (size_t i = 0; ckv_preset_at(i); i++) {
-		if (strcmp(ckv_preset_at(i)->info.name, name) == 0) {
-			return ckv_preset_at(i);
-		}
-	}
-	return NULL;
-}
-
 const ckv_method_info *ckv_preset_info(size_t i) { return ckv_preset_at(i) ? &ckv_preset_at(i)->info : NULL; }
 
 const ckv_method_info *ckv_scorer_info(size_t i) { return ckv_scorer_at(i) ? &ckv_scorer_at(i)->info : NULL; }
 
 const ckv_method_info *ckv_selector_info(size_t i) { return ckv_selector_at(i) ? &ckv_selector_at(i)->info : NULL; }
+
+/* The index of a name, one past the last when it is none. */
+static size_t find(const ckv_method_info *(*info)(size_t), const char *name) {
+	size_t i = 0;
+	while (info(i) && strcmp(info(i)->name, name) != 0) {
+		i++;
+	}
+	return i;
+}
+
+const ckv_scorer *ckv_scorer_find(const char *name) { return ckv_scorer_at(find(ckv_scorer_info, name)); }
+
+const ckv_selector *ckv_selector_find(const char *name) { return ckv_selector_at(find(ckv_selector_info, name)); }
+
+const ckv_preset *ckv_preset_find(const char *name) { return ckv_preset_at(find(ckv_preset_info, name)); }

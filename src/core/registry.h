@@ -33,7 +33,7 @@ typedef struct ckv_selector {
 	int32_t (*lists)(const ckv_params *params, const ckv_selection *selection);
 	/* Writes the ascending positions of each list, one list after another, and offsets[lists + 1]. */
 	ckv_status (*select)(ckv_ctx *ctx, const ckv_selection *selection, int32_t *positions, int32_t *offsets);
-	/* Shortest cache it makes sense on in exact mode; a shorter one is kept whole, for `short_reason`. */
+	/* Shortest cache it makes sense on in exact mode; a shorter one is kept whole, for `short_reason`. NULL: any. */
 	int32_t (*min_tokens)(const ckv_params *params);
 	ckv_reason short_reason;
 } ckv_selector;

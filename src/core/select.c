@@ -134,7 +134,7 @@ static ckv_status plan(ckv_ctx *ctx, ckv_budget budget, const ckv_scorer *scorer
 		s->reason = CKV_KEPT_ALL_POLICY;
 	} else if (scorer && n < scorer->min_tokens(p)) {
 		s->reason = CKV_KEPT_ALL_WINDOW;
-	} else if (!p->reference && n < ctx->selector->min_tokens(p)) {
+	} else if (!p->reference && ctx->selector->min_tokens && n < ctx->selector->min_tokens(p)) {
 		s->reason = ctx->selector->short_reason;
 	}
 	if (s->reason != CKV_SELECTED) {

@@ -17,9 +17,8 @@ typedef struct job {
 	float *rows, *panel, *queries, *logits;
 } job;
 
-static ckv_status check_shapes(const ckv_ctx *ctx, const ckv_layer *layer, int32_t window, ckv_error *error) {
+static ckv_status check_shapes(const ckv_layer *layer, int32_t window, ckv_error *error) {
 	const ckv_view *k = &layer->k, *q = &layer->q;
-	(void)ctx;
 	ckv_status status = ckv_view_check(q, "queries", layer->index, error);
 	if (status) {
 		return status;
@@ -116,7 +115,7 @@ ckv_status ckv_window_mass(ckv_ctx *ctx, const ckv_layer *layer, int32_t window,
 		*mass = ctx->slot[SLOT_MASS];
 		return CKV_OK;
 	}
-	ckv_status status = check_shapes(ctx, layer, window, &ctx->error);
+	ckv_status status = check_shapes(layer, window, &ctx->error);
 	if (status) {
 		return status;
 	}

@@ -22,16 +22,9 @@ static ckv_status select(ckv_ctx *ctx, const ckv_selection *selection, int32_t *
 	return CKV_OK;
 }
 
-static int32_t min_tokens(const ckv_params *params) {
-	(void)params;
-	return 0;
-}
-
 const ckv_selector ckv_selector_all = {
     .info = {"all", "every token", "", ""},
     .bound = bound,
     .lists = lists,
     .select = select,
-    .min_tokens = min_tokens,
-    .short_reason = CKV_KEPT_ALL_POLICY,
 };

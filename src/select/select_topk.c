@@ -32,16 +32,9 @@ static ckv_status select(ckv_ctx *ctx, const ckv_selection *s, int32_t *position
 	return CKV_OK;
 }
 
-static int32_t min_tokens(const ckv_params *params) {
-	(void)params;
-	return 1;
-}
-
 const ckv_selector ckv_selector_topk = {
     .info = {"topk", "the best single tokens, each KV head its own", "", "sinks,window,mode"},
     .bound = bound,
     .lists = lists,
     .select = select,
-    .min_tokens = min_tokens,
-    .short_reason = CKV_KEPT_ALL_CHUNK,
 };

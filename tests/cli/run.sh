@@ -3,18 +3,8 @@
 #   run.sh CHUNKKV DOCUMENT MODEL
 set -u
 chunkkv=$1 document=$2 model=$3
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/common.sh"
 cd "$work" || exit 1
-n_passed=0 n_failed=0
-check() {
-	if [ "$2" = 0 ]; then
-		n_passed=$((n_passed + 1))
-	else
-		n_failed=$((n_failed + 1))
-		echo "FAILED: $1"
-	fi
-}
 
 # The first paragraphs are enough, and keep the test short.
 head -c 3500 "$document" >part.txt
@@ -102,5 +92,4 @@ check 'a full disk behind standard output is an error' $?
 	python3 -c 'import json; r = json.load(open("k.json")); assert r["answer"] == r["full"]["answer"], r'
 check 'sampled answers of equal caches are equal' $?
 
-echo "$n_passed passed, $n_failed failed"
-[ "$n_failed" = 0 ]
+finish

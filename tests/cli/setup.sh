@@ -3,18 +3,7 @@
 #   setup.sh SCRIPTS
 set -u
 scripts=$1
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-n_passed=0 n_failed=0
-check() {
-	if [ "$2" = 0 ]; then
-		n_passed=$((n_passed + 1))
-	else
-		n_failed=$((n_failed + 1))
-		echo "FAILED: $1"
-		sed 's/^/  /' "$work/err"
-	fi
-}
+. "$(dirname "$0")/common.sh"
 
 # A python3 whose pip brings garbage under the right name, or fails, as $work/mode says.
 mkdir -p "$work/bin"
@@ -76,5 +65,4 @@ echo library >"$prefix/lib/liba.so.0"
 rm "$prefix/lib/liba.so"
 refused 'a build without one of its links is not used' 'build in the cache is damaged' "$scripts/fetch-llama.sh"
 
-echo "$n_passed passed, $n_failed failed"
-[ "$n_failed" = 0 ]
+finish
