@@ -9,7 +9,7 @@ count=$(nm -D --defined-only "$1" | grep -c ' T ckv_')
 [ -z "$ending" ] || echo "can end the program: $ending"
 [ "$count" -gt 0 ] || echo "exports nothing"
 if [ "${2:-}" = core ]; then
-	needed=$(readelf -d "$1" | awk '/NEEDED/ { print $NF }' | grep -vE 'libc\.so|libm\.so|ld-linux|lib(asan|ubsan|tsan)')
+	needed=$(readelf -d "$1" | awk '/NEEDED/ { print $NF }' | grep -vE 'libc\.so|libpthread|libm\.so|ld-linux|lib(asan|ubsan|tsan)')
 	[ -z "$needed" ] || echo "the core depends on: $needed"
 	[ -z "$needed" ] || exit 1
 fi

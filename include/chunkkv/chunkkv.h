@@ -83,18 +83,30 @@ CKV_API ckv_allocator ckv_allocator_default(void);
 
 /* ---------------------------------------------------------------- policy */
 
-/* A policy: scorer x selector with their parameters. The name fields point to static strings of the registry (any string
- * with the name of a registered one is accepted). Ranges are checked by ckv_ctx_create. */
+/* A policy: scorer x selector x chunker x layer rule, with their parameters. The name fields point to static strings of the
+ * registry (any string with the name of a registered one is accepted). Ranges are checked by ckv_ctx_create;
+ * ckv_param_info_at tells them. */
 typedef struct ckv_params {
 	size_t size;
 	const char *preset; /* name of the preset it came from, for reports */
 	const char *scorer; /* "none": nothing is scored */
 	const char *selector;
-	int32_t window;    /* W: last queries that are observed, and last tokens that are protected; 0 to 65536 */
-	int32_t kernel;    /* width of the average pooling along tokens; odd, 1 to 255 */
-	int32_t chunk;     /* C: tokens in a chunk; 1 to 65536 */
-	int32_t sinks;     /* first tokens that are protected; 0 to 65536 */
-	int32_t reference; /* 0: exactly the budget, sinks and window protected; 1: the published code's own counts */
+	int32_t window;       /* W: last queries that are observed, and last tokens that are protected */
+	int32_t kernel;       /* width of the average pooling along tokens; odd */
+	int32_t chunk;        /* C: tokens in a chunk */
+	int32_t sinks;        /* first tokens that are protected */
+	int32_t reference;    /* 0: exactly the budget, sinks and window protected; 1: the published code's own counts */
+	const char *chunker;  /* where chunks end: "fixed" (every C tokens), or by the text, see ckv_set_chunks */
+	const char *layers;   /* how the budget is shared among layers, see ckv_plan */
+	int32_t max_chunk;    /* tokens in a chunk at most, of chunkers that go by the text */
+	int32_t entropy_keep; /* q: tokens kept of a chunk of low entropy; below C */
+	int32_t reuse;        /* layers that share one selection, see ckv_layer_source */
+	int32_t future;       /* positions over which a future query's rotation is averaged */
+	int32_t lag;          /* tokens in a partition of LagKV */
+	int32_t seed;         /* of the scorer "random" */
+	double safeguard;     /* share of its budget that a head keeps for its own best tokens */
+	double beta;          /* steepness of the pyramid */
+	double share;         /* of its budget that a layer keeps which hardly changes its input */
 } ckv_params;
 
 /* The preset "chunkkv". */
@@ -111,8 +123,12 @@ CKV_API size_t ckv_policy_format(const ckv_params *params, char *buffer, size_t 
 
 /* What a policy must be shown of a layer (ckv_params_needs). Keys are always needed. */
 enum {
-	CKV_NEED_QUERIES = 1u << 0, /* the last n_queries queries, after RoPE */
-	CKV_NEED_VALUES = 1u << 1
+	CKV_NEED_QUERIES = 1u << 0,    /* layer.q: the last n_queries queries, after RoPE */
+	CKV_NEED_VALUES = 1u << 1,     /* layer.v */
+	CKV_NEED_MOMENTS = 1u << 2,    /* layer.moments, of all queries but the first `sinks`, before RoPE; and layer.rope */
+	CKV_NEED_MASS = 1u << 3,       /* layer.mass: each key's attention summed over all queries (ckv_mass_add) */
+	CKV_NEED_SIMILARITY = 1u << 4, /* for ckv_plan: how much each layer's attention changes the residual stream */
+	CKV_NEED_CHUNKS = 1u << 5      /* ckv_set_chunks before ckv_select */
 };
 
 typedef struct ckv_needs {
@@ -134,13 +150,21 @@ typedef struct ckv_method_info {
 typedef struct ckv_param_info {
 	const char *key;
 	const char *summary;
-	int32_t minimum, maximum; /* of numbers; both 0 for names */
+	double minimum, maximum; /* of numbers; both 0 for names */
 } ckv_param_info;
 
 CKV_API const ckv_method_info *ckv_preset_info(size_t i);
 CKV_API const ckv_method_info *ckv_scorer_info(size_t i);
 CKV_API const ckv_method_info *ckv_selector_info(size_t i);
+CKV_API const ckv_method_info *ckv_chunker_info(size_t i);
+CKV_API const ckv_method_info *ckv_layer_rule_info(size_t i);
 CKV_API const ckv_param_info *ckv_param_info_at(size_t i);
+
+/* Whether the policy reads a parameter: what ckv_policy_parse would accept for it. */
+CKV_API int ckv_params_use(const ckv_params *params, const char *key);
+
+/* The value of a parameter as the policy text has it; length as snprintf's, 0 for an unknown key. */
+CKV_API size_t ckv_params_value(const ckv_params *params, const char *key, char *buffer, size_t capacity);
 
 /* ---------------------------------------------------------------- budget */
 
@@ -199,15 +223,35 @@ typedef struct ckv_view {
 	void *decode_user;
 } ckv_view;
 
-/* One layer's cache as the core sees it. Start from ckv_layer_init. A view that is not needed stays zero. */
+/* How a model rotates queries and keys by their position (RoPE): pair i of the first n_dims channels turns by
+ * position * inv_freq[i] and is multiplied by gain. Scalings (linear, YaRN, per-pair factors) are part of inv_freq and gain. */
+typedef struct ckv_rope {
+	int32_t n_dims;        /* even; 0: no rotation */
+	int32_t interleaved;   /* 1: channels 2i and 2i+1 are a pair; 0: i and i + n_dims/2 */
+	const float *inv_freq; /* [n_dims / 2], borrowed */
+	float gain;            /* 0 means 1 */
+} ckv_rope;
+
+/* Turns a row of n_dims or more channels by `position` (negative: back) and multiplies what it turned by `factor`. Angles are
+ * float products, as the models compute them. */
+CKV_API void ckv_rope_turn(const ckv_rope *rope, int32_t position, float factor, float *row);
+
+typedef struct ckv_moments ckv_moments;
+
+/* One layer's cache as the core sees it. Start from ckv_layer_init. What is not needed stays zero. */
 typedef struct ckv_layer {
 	size_t size;
-	int32_t index;   /* for messages */
+	int32_t index;   /* of n_layers */
 	ckv_view k;      /* [G][T][d] */
 	ckv_view v;      /* [G][T][d_v] */
 	ckv_view q;      /* [H][n][d]: the last n queries, after RoPE, the last one being token T-1's */
 	float scale;     /* logits are q.k * scale; 0: 1/sqrt(d) */
 	float logit_cap; /* logits become cap * tanh(logit / cap); 0: none */
+	int32_t n_layers;           /* of the model; needed where a selector goes by layer (hybrid) */
+	const ckv_moments *moments; /* CKV_NEED_MOMENTS */
+	ckv_rope rope;              /* CKV_NEED_MOMENTS */
+	const float *mass;          /* CKV_NEED_MASS: [G] rows of T, mass_stride floats apart */
+	size_t mass_stride;
 } ckv_layer;
 
 CKV_API void ckv_layer_init(ckv_layer *layer);
@@ -223,6 +267,7 @@ typedef struct ckv_ctx_options {
 	size_t size;
 	const ckv_allocator *allocator; /* copied; NULL: malloc and free */
 	uint32_t cpu_disable;           /* instruction sets not to use, for tests */
+	int32_t n_threads;              /* threads that share the KV heads; 0 or 1: the caller's own. Results are the same */
 } ckv_ctx_options;
 
 CKV_API void ckv_ctx_options_default(ckv_ctx_options *options);
@@ -253,7 +298,8 @@ typedef enum ckv_reason {
 	CKV_KEPT_ALL_WINDOW = 3, /* the cache is not longer than the observation window */
 	CKV_KEPT_ALL_CHUNK = 4,  /* the cache is shorter than one chunk */
 	CKV_PROTECTED_ONLY = 5,  /* sinks and window alone reach the budget: sinks, then the newest, nothing by score */
-	CKV_KEPT_ALL_SLIDING = 6 /* the cache is not longer than the sliding window of the model */
+	CKV_KEPT_ALL_SLIDING = 6, /* the cache is not longer than the sliding window of the model */
+	CKV_KEPT_ALL_SINKS = 7    /* the cache is not longer than the sinks, of which this scorer knows nothing */
 } ckv_reason;
 
 /* A fixed English phrase; never NULL. */
@@ -289,6 +335,68 @@ CKV_API ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget b
  * ckv_select otherwise; attention_kept is -1. */
 CKV_API ckv_status ckv_select_scores(ckv_ctx *ctx, const float *scores, int32_t n_heads, int32_t n_tokens, ckv_budget budget,
                                      ckv_keep *keep);
+
+/* ---------------------------------------------------------------- chunks */
+
+/* Where chunks end in a text, by the rule of params.chunker ("line", "sentence", "paragraph"; "fixed": every C tokens). The
+ * text is UTF-8; ends[i] is the number of its bytes up to the end of token i, never falling. A token belongs to the chunk in
+ * which its first byte lies. A chunk of more than params.max_chunk tokens is cut into parts of nearly equal length.
+ * starts[*n_chunks] gets the chunks' first tokens, the first being 0; room for n_tokens entries is always enough.
+ * Errors: CKV_ERR_ARG, CKV_ERR_POLICY (unknown chunker). Thread-safe. */
+CKV_API ckv_status ckv_chunk_text(const ckv_params *params, const char *text, const size_t *ends, int32_t n_tokens,
+                                  int32_t *starts, int32_t *n_chunks);
+
+/* The chunks of the cache that the next selections are about: starts[n_chunks], ascending from 0, copied; they hold until set
+ * again or taken back (NULL, 0). Policies with another chunker than "fixed" need them, and no chunk longer than max_chunk.
+ * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM. */
+CKV_API ckv_status ckv_set_chunks(ckv_ctx *ctx, const int32_t *starts, int32_t n_chunks, int32_t n_tokens);
+
+/* ---------------------------------------------------------------- layers */
+
+/* Shares a budget among n_layers layers of n_tokens tokens by the rule params.layers: budgets[i] is for ckv_select of layer i.
+ *   uniform    the budget itself for each;
+ *   pyramid    falling from layer to layer in a straight line around the same mean (PyramidKV, arXiv 2406.02069); all alike
+ *              where beta and window leave no slope, *fell_back then is 1;
+ *   squeeze    layers whose attention hardly changes the residual stream keep `share` of theirs, the others get what that
+ *              frees (SqueezeAttention, arXiv 2404.04793). similarity[n_layers]: mean cosine of the stream before and after
+ *              each layer's attention.
+ * In exact mode the layers' tokens add up to n_layers times the budget. Layers that share a selection (reuse) get the mean of
+ * theirs. similarity and fell_back may be NULL otherwise.
+ * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_NUMERIC (a similarity is not finite). */
+CKV_API ckv_status ckv_plan(ckv_ctx *ctx, ckv_budget budget, int32_t n_tokens, int32_t n_layers, const float *similarity,
+                            ckv_budget *budgets, int *fell_back);
+
+/* The layer whose kept positions layer i takes (ChunkKV, arXiv 2502.00299, algorithm 2): i itself, or with params.reuse = N the
+ * first of its group of N. Layers count from 0 among those that are compressed. */
+CKV_API int32_t ckv_layer_source(const ckv_params *params, int32_t layer);
+
+/* ----------------------------------------------------------- observation */
+
+/* Mean and covariance of a layer's queries before RoPE, kept up as they come. Memory: H d (d + 2) doubles or less, whatever T.
+ * One thread at a time; may be read by several. allocator may be NULL. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM. */
+CKV_API ckv_status ckv_moments_create(ckv_moments **moments, int32_t n_heads, int32_t head_dim,
+                                      const ckv_ctx_options *options);
+/* queries: float32 [H][n][d]; all of them count. Errors: CKV_ERR_ARG. */
+CKV_API ckv_status ckv_moments_add(ckv_moments *moments, const ckv_view *queries);
+CKV_API void ckv_moments_reset(ckv_moments *moments);
+CKV_API void ckv_moments_free(ckv_moments *moments);
+/* mean[H][d] and covariance[H][d][d] (divided by the count); either may be NULL. Returns the count. */
+CKV_API int64_t ckv_moments_read(const ckv_moments *moments, float *mean, float *covariance);
+
+/* Adds the attention of layer->q, the last n queries, to sums: sums[g * stride + t] += the softmax weight of key t, mean over
+ * the query heads of group g. layer->k are the T keys so far; query i sees the keys up to its own (T - n + i). Called with
+ * every query once this gives layer.mass, in memory of T floats for each KV head. Source: H2O, arXiv 2306.14048.
+ * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_NUMERIC; after an error sums are void. */
+CKV_API ckv_status ckv_mass_add(ckv_ctx *ctx, const ckv_layer *layer, float *sums, size_t stride);
+
+/* ------------------------------------------------------------- attention */
+
+/* Attention over a cache whose heads may hold different rows: out[n][H][d_v] = softmax(q.k * scale) v over the rows that a
+ * query sees and its head has, in float. visible[n][T]: nonzero where query i sees row t. absent[G][T]: nonzero where KV head g
+ * has no row; NULL: all are there. A query that sees nothing gets zeros. layer: k, v, q (all n queries), scale, logit_cap.
+ * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_NUMERIC. */
+CKV_API ckv_status ckv_attend(ckv_ctx *ctx, const ckv_layer *layer, const uint8_t *visible, const uint8_t *absent,
+                              float *out);
 
 /* ------------------------------------------------------------ compaction */
 

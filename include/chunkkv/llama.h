@@ -12,6 +12,9 @@
  * Only llama.cpp's public C interface is used, so any backend works. What can't be compressed is refused with
  * CKV_ERR_UNSUPPORTED and a message that names the reason, before anything is changed.
  *
+ * The question may be known or not. Known: prefill document and question, compress, answer; the window then sees the question.
+ * Not known: prefill the document alone, ckv_llama_extract, and ckv_llama_ask for each question.
+ *
  * Positions: a kept token keeps the rotation of its true position, and the next token's position goes on from the tokens
  * seen. In llama.cpp's bookkeeping the kept cells are labelled with the last n positions of the sequence: labels only serve
  * the causal mask. So llama_memory_seq_rm(mem, seq, n_tokens, -1) still takes back what was generated (not in sliding-window
@@ -78,6 +81,12 @@ CKV_API ckv_status ckv_llama_prefill(ckv_llama *ckv, struct llama_context *ctx, 
 CKV_API ckv_status ckv_llama_observe_begin(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq);
 CKV_API ckv_status ckv_llama_observe_end(ckv_llama *ckv);
 
+/* Announces the next llama_decode while observing, when its batch holds tokens of other sequences too: the observer then takes
+ * those of its own sequence. Each sequence is observed by a ckv_llama of its own (all attached to the context), and each is told.
+ * The batch is read at once. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE (not observing), CKV_ERR_UNSUPPORTED (a token that
+ * belongs to several sequences). */
+CKV_API ckv_status ckv_llama_expect(ckv_llama *ckv, const struct llama_batch *batch);
+
 /* Filled by compress and extract. Arrays belong to the ckv_llama and hold until its next call. */
 typedef struct ckv_llama_report {
 	size_t size;             /* set by the caller: sizeof(ckv_llama_report), or 0 for "this version's" */
@@ -96,6 +105,9 @@ typedef struct ckv_llama_report {
 	                               that took the rows has decoded */
 	double score_s;        /* seconds of scoring and selecting */
 	double move_s;         /* seconds of gathering rows and putting them back */
+	uint64_t bytes_ragged; /* what a cache would hold whose layers and heads have lengths of their own; bytes_after counts every
+	                          layer as long as the longest, as llama.cpp holds it */
+	int32_t no_slope;      /* 1: layers=pyramid gave every layer the same: the budget is too small for its beta and window */
 } ckv_llama_report;
 
 /* Compresses sequence seq where it is: afterwards it has report->n_cells cells. The context's allocation stays as it was;
@@ -110,12 +122,24 @@ CKV_API ckv_status ckv_llama_compress(ckv_llama *ckv, struct llama_context *ctx,
 CKV_API ckv_status ckv_llama_extract(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
                                      ckv_llama_report *report);
 
+/* Layers, or heads, that keep fewer tokens than others (mode=reference, pyramid, squeeze, adaptive_head): llama.cpp has as many
+ * cells in all of them. The rows beyond a layer's own are zeros, which the ckv_llama hides from attention while the context
+ * decodes: by the mask where only layers differ, by computing the layer's attention itself where heads do. It must then stay
+ * attached, and the state must not leave the process. */
+
 /* The second half: puts the held rows into sequence seq of a context of the same model, cache types, n_seq_max and
  * kv_unified (whatever the sequence had is gone, on failure too). They stay held, and can be put into several contexts;
  * ckv_llama_drop lets them go. Errors: CKV_ERR_ARG, CKV_ERR_STATE (nothing held), CKV_ERR_HOST (llama.cpp refused: too few
  * cells, other types). */
 CKV_API ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq);
 CKV_API void ckv_llama_drop(ckv_llama *ckv);
+
+/* One question to a document that was compressed before any question was known: puts the held rows into sequence seq, as
+ * ckv_llama_restore does, and decodes tokens[n_tokens] after them, unobserved; logits for the last token. The rows stay held, so
+ * every question starts from the same compressed document, none from another's answer. Errors: as ckv_llama_restore, and
+ * CKV_ERR_HOST, CKV_ERR_CANCELLED. */
+CKV_API ckv_status ckv_llama_ask(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, const llama_token *tokens,
+                                 int32_t n_tokens);
 
 /* Replaces *ctx by a context of n_cells cells for each sequence (llama.cpp rounds up to its own multiple; a window model
  * gets at least its window and a batch) that holds sequence seq alone, so that the memory of the large one is given back.

@@ -3,11 +3,12 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Digits with at most one point among them, whatever the locale; returns what follows, or NULL when there is no such number.
  */
-static const char *parse_decimal(const char *text, double *value, bool *whole) {
+const char *ckv_parse_decimal(const char *text, double *value, bool *whole) {
 	double scale = 1.0;
 	*value = 0.0;
 	*whole = true;
@@ -26,13 +27,29 @@ static const char *parse_decimal(const char *text, double *value, bool *whole) {
 	return text;
 }
 
+/* The shortest of up to nine digits after the point that reads back to the same number, whatever the locale. */
+void ckv_format_decimal(double value, char *buffer, size_t capacity) {
+	for (int digits = 0; digits <= 9; digits++) {
+		snprintf(buffer, capacity, "%.*f", digits, value);
+		char *point = strchr(buffer, ',');
+		if (point) {
+			*point = '.';
+		}
+		double back;
+		bool whole;
+		if (ckv_parse_decimal(buffer, &back, &whole) && back >= value && back <= value) {
+			return;
+		}
+	}
+}
+
 ckv_status ckv_budget_parse(const char *text, ckv_budget *budget, ckv_error *error) {
 	if (!text || !budget) {
 		return ckv_fail(error, CKV_ERR_ARG, "ckv_budget_parse needs a text and a place for the budget");
 	}
 	double value;
 	bool whole;
-	const char *end = parse_decimal(text, &value, &whole);
+	const char *end = ckv_parse_decimal(text, &value, &whole);
 	bool percent = end && strcmp(end, "%") == 0;
 	if (!end || (*end != '\0' && !percent)) {
 		return ckv_fail(error, CKV_ERR_POLICY, "'%.40s' is not a budget: give a share like 10%% or a token count like 512",

@@ -48,6 +48,9 @@ ckv_status ckv_ctx_create(ckv_ctx **ctx, const ckv_params *params, const ckv_ctx
 		opt = *options;
 	}
 	ckv_allocator allocator = opt.allocator ? *opt.allocator : ckv_allocator_default();
+	if (opt.n_threads < 0) {
+		return ckv_fail(error, CKV_ERR_ARG, "%d threads: give 0 or more", opt.n_threads);
+	}
 	if (!allocator.alloc || !allocator.free) {
 		return ckv_fail(error, CKV_ERR_ARG, "the allocator needs both alloc and free");
 	}
@@ -64,6 +67,9 @@ ckv_status ckv_ctx_create(ckv_ctx **ctx, const ckv_params *params, const ckv_ctx
 	made->params.scorer = made->scorer ? made->scorer->info.name : "none";
 	made->params.selector = made->selector->info.name;
 	const ckv_preset *preset = ckv_preset_find(own.preset);
+	made->params.chunker = ckv_chunker_find(own.chunker)->name;
+	made->params.layers = ckv_layer_rule_find(own.layers)->name;
+	made->n_threads = opt.n_threads;
 	made->params.preset = preset ? preset->info.name : "custom";
 	*ctx = made;
 	ckv_fail(error, CKV_OK, "%s", "");

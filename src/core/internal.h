@@ -15,19 +15,27 @@
 #define CKV_PRINTF(f, a)
 #endif
 
-/* Scratch arrays of a context: each grows to the largest size asked of it and stays. */
+/* Scratch arrays of a context: each grows to the largest size asked of it and stays. Those marked "each" exist once for each
+ * worker. */
 typedef enum ckv_slot {
-	SLOT_ROWS,    /* 16 decoded rows */
-	SLOT_PANEL,   /* the same, packed */
-	SLOT_QUERIES, /* one KV head's window queries */
-	SLOT_LOGITS,  /* [queries][T, padded] */
-	SLOT_MASS,    /* [H][T] mean attention of the window */
-	SLOT_SCORES,  /* [G][T] */
-	SLOT_POOLED,  /* [T] */
-	SLOT_SUMS,    /* [T] scores summed over heads */
-	SLOT_CHUNKS,  /* [n_chunks] */
-	SLOT_KEYS,    /* [T] sort keys */
-	SLOT_OFFSETS, /* [G + 1] */
+	SLOT_ROWS,     /* each: 16 decoded rows */
+	SLOT_PANEL,    /* each: the same, packed */
+	SLOT_QUERIES,  /* each: one KV head's queries */
+	SLOT_LOGITS,   /* each: [queries][T, padded] */
+	SLOT_PARTIAL,  /* each: [T] */
+	SLOT_VISIBLE,  /* each: [T] rows that a query sees */
+	SLOT_MASS,     /* [H][T] mean attention of the window */
+	SLOT_SCORES,   /* [G][T] */
+	SLOT_POOLED,   /* [T] */
+	SLOT_SUMS,     /* [T] scores summed over heads */
+	SLOT_CHUNKS,   /* [n_chunks] of a selector */
+	SLOT_KEYS,     /* sort keys */
+	SLOT_OFFSETS,  /* [G + 1] */
+	SLOT_MEAN,     /* [H][d] expected queries */
+	SLOT_MOMENTS,  /* [H][d][d] their covariance */
+	SLOT_LIFTED,   /* [G][T] scores with the safe ones on top */
+	SLOT_STARTS,   /* [n_chunks] the caller's chunks, see ckv_set_chunks */
+	SLOT_PLAN,     /* [n_layers] */
 	SLOT_COUNT
 } ckv_slot;
 
@@ -40,11 +48,19 @@ struct ckv_ctx {
 	ckv_error error;
 	void *slot[SLOT_COUNT];
 	size_t slot_size[SLOT_COUNT];
+	int32_t n_threads;
 	int32_t mass_window; /* window that SLOT_MASS holds of the layer in hand; 0: none */
+	int32_t n_chunks, chunked_tokens; /* of SLOT_STARTS */
 };
 
 /* Sets the message and returns the status, so that callers can `return ckv_fail(...)`. error may be NULL. */
 ckv_status ckv_fail(ckv_error *error, ckv_status status, const char *format, ...) CKV_PRINTF(3, 4);
+
+/* Forgets the last message; at the head of every call that can leave one. */
+void ckv_begin(ckv_ctx *ctx);
+
+/* The keys' view, scale and cap of a layer. */
+ckv_status ckv_layer_check(const ckv_layer *layer, ckv_error *error);
 
 /* count * size bytes of the slot, contents undefined; NULL, with the context's message set, when there is no memory. Only
  * asking for more of the same slot moves it. */
@@ -59,12 +75,77 @@ size_t ckv_view_row_bytes(const ckv_view *view);
 /* Checks a view by itself; `what` names it in the message. */
 ckv_status ckv_view_check(const ckv_view *view, const char *what, int32_t layer, ckv_error *error);
 
+/* Work that is shared by KV head. A task writes only what belongs to its item and its worker, so results don't depend on how
+ * many workers there are. The status and message of the lowest item that failed are the context's. */
+typedef ckv_status (*ckv_task)(void *job, int32_t worker, int32_t item, ckv_error *error);
+ckv_status ckv_parallel(ckv_ctx *ctx, int32_t n_items, ckv_task task, void *job);
+int32_t ckv_workers(const ckv_ctx *ctx, int32_t n_items);
+
+/* Keys of one KV head, 16 at a time: decoded, checked to be finite, packed for kernels->qk. */
+typedef struct ckv_panel {
+	float *rows;  /* [16][d] */
+	float *panel; /* [d][16] */
+} ckv_panel;
+ckv_status ckv_panel_load(const ckv_kernels *kernels, const ckv_layer *layer, int32_t kv_head, int32_t t, int32_t n,
+                          const ckv_panel *to, ckv_error *error);
+
+/* Shape that moments were made with; 0 for NULL. */
+void ckv_moments_shape(const ckv_moments *moments, int32_t *n_heads, int32_t *dim);
+
+/* Whether queries and keys go together, and there are `n` queries at least. */
+ckv_status ckv_queries_check(const ckv_layer *layer, int32_t n, ckv_error *error);
+
+/* The scale of the layer's logits. */
+float ckv_logit_scale(const ckv_layer *layer);
+void ckv_cap_logits(float *x, size_t n, float cap);
+
+/* A block of queries and what becomes of their attention. Query i of n sees keys 0 .. n_keys - n + i. */
+typedef struct ckv_query_block {
+	int32_t first, n; /* of layer->q */
+	int32_t n_keys;   /* that the last one sees */
+	bool by_head;     /* out[h * stride + t] = mean over the queries; else out[g * stride + t] += sum of them, mean over heads */
+	float *out;
+	size_t stride;
+} ckv_query_block;
+ckv_status ckv_attention_block(ckv_ctx *ctx, const ckv_layer *layer, const ckv_query_block *block);
+
 /* mass[H][T] in SLOT_MASS: attention of the last `window` queries, softmax over all keys they see, mean over the queries.
  * Rows sum to 1. Computed once for a layer. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM. */
 ckv_status ckv_window_mass(ckv_ctx *ctx, const ckv_layer *layer, int32_t window, const float **mass);
 
+/* All rows of one head decoded, norms as floats, whatever the element type. */
+float ckv_norm(const float *x, size_t n);
+
+/* Decodes a head row by row and hands them to `visit`. */
+typedef ckv_status (*ckv_row_visitor)(void *user, int32_t token, const float *row);
+ckv_status ckv_each_row(ckv_ctx *ctx, const ckv_view *view, int32_t head, const char *what, int32_t layer,
+                        ckv_row_visitor visit, void *user);
+
+/* Chunks of the cache in hand: number i has tokens start .. end-1. */
+int32_t ckv_chunk_count(const ckv_ctx *ctx, int32_t n_tokens);
+void ckv_chunk_range(const ckv_ctx *ctx, int32_t n_tokens, int32_t i, int32_t *start, int32_t *end);
+/* The chunk of a token. */
+int32_t ckv_chunk_of(const ckv_ctx *ctx, int32_t token);
+/* Tokens of the longest chunk. */
+int32_t ckv_chunk_most(const ckv_params *params);
+/* Whether the chunks that the policy needs were given, and for so many tokens. */
+ckv_status ckv_chunks_check(ckv_ctx *ctx, int32_t n_tokens);
+
+/* sums[t] in SLOT_SUMS: scores of one token over all heads; NULL without memory. */
+const float *ckv_sum_heads(ckv_ctx *ctx, const ckv_selection *s);
+
+/* Digits with at most one point among them, whatever the locale; returns what follows, or NULL when there is no such number. */
+const char *ckv_parse_decimal(const char *text, double *value, bool *whole);
+void ckv_format_decimal(double value, char *buffer, size_t capacity);
+
+/* Python's round(): half to even. */
+double ckv_round_even(double x);
+
 /* Marks the n highest of score[lo .. hi-1] (ties: lower position) and writes their positions, ascending, to out. */
 ckv_status ckv_top_positions(ckv_ctx *ctx, const float *score, int32_t lo, int32_t hi, int32_t n, int32_t *out);
+
+/* order[n]: indices by score, highest first, ties to the lower index. */
+ckv_status ckv_order_by_score(ckv_ctx *ctx, const float *score, int32_t n, int32_t *order);
 
 /* Checks names, ranges and their combination. */
 ckv_status ckv_params_check(const ckv_params *params, ckv_error *error);

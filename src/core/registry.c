@@ -67,3 +67,9 @@ const ckv_scorer *ckv_scorer_find(const char *name) { return ckv_scorer_at(find(
 const ckv_selector *ckv_selector_find(const char *name) { return ckv_selector_at(find(ckv_selector_info, name)); }
 
 const ckv_preset *ckv_preset_find(const char *name) { return ckv_preset_at(find(ckv_preset_info, name)); }
+
+const ckv_method_info *ckv_chunker_find(const char *name) { return ckv_chunker_info(find(ckv_chunker_info, name)); }
+
+const ckv_method_info *ckv_layer_rule_find(const char *name) {
+	return ckv_layer_rule_info(find(ckv_layer_rule_info, name));
+}

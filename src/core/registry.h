@@ -10,6 +10,7 @@ typedef struct ckv_scorer {
 	ckv_needs (*needs)(const ckv_params *params);
 	/* Shortest cache it can score under these parameters; a shorter one is kept whole. */
 	int32_t (*min_tokens)(const ckv_params *params);
+	ckv_reason short_reason; /* why */
 	/* scores[G][T]. The layer's views were checked, T >= min_tokens, and what needs() names is there. Most ignore n_keep. */
 	ckv_status (*score)(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, float *scores);
 } ckv_scorer;
@@ -22,6 +23,8 @@ typedef struct ckv_selection {
 	double keep_fraction; /* 1 - r, as the published code computes it */
 	int32_t lo, hi;       /* only tokens lo .. hi-1 are open; those before and after are protected and already counted */
 	int32_t n_open;       /* how many of the open ones to keep */
+	int32_t layer, n_layers; /* n_layers 0: not known */
+	int32_t n_chunks;        /* that the cache consists of */
 	ckv_reason reason;    /* in: CKV_SELECTED */
 } ckv_selection;
 
@@ -47,6 +50,8 @@ typedef struct ckv_preset {
 const ckv_scorer *ckv_scorer_find(const char *name);
 const ckv_selector *ckv_selector_find(const char *name);
 const ckv_preset *ckv_preset_find(const char *name);
+const ckv_method_info *ckv_chunker_find(const char *name);
+const ckv_method_info *ckv_layer_rule_find(const char *name);
 
 /* By index; NULL past the end. */
 const ckv_scorer *ckv_scorer_at(size_t i);

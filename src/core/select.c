@@ -30,11 +30,11 @@ static ckv_status check_finite(ckv_ctx *ctx, const float *scores, int32_t n_head
 	return CKV_OK;
 }
 
-static ckv_status check_layer(ckv_ctx *ctx, const ckv_layer *layer) {
-	ckv_status status = ckv_view_check(&layer->k, "keys", layer->index, &ctx->error);
+ckv_status ckv_layer_check(const ckv_layer *layer, ckv_error *error) {
+	ckv_status status = ckv_view_check(&layer->k, "keys", layer->index, error);
 	if (status == CKV_OK &&
 	    !(isfinite(layer->scale) && layer->scale >= 0.0f && isfinite(layer->logit_cap) && layer->logit_cap >= 0.0f)) {
-		status = ckv_fail(&ctx->error, CKV_ERR_ARG, "layer %d: scale %g or logit cap %g is not usable", layer->index,
+		status = ckv_fail(error, CKV_ERR_ARG, "layer %d: scale %g or logit cap %g is not usable", layer->index,
 		                  (double)layer->scale, (double)layer->logit_cap);
 	}
 	return status;
@@ -52,7 +52,7 @@ static ckv_status run_scorer(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_kee
 	return status ? status : check_finite(ctx, scores, layer->k.n_heads, layer->k.n_tokens, layer->index);
 }
 
-static void begin(ckv_ctx *ctx) {
+void ckv_begin(ckv_ctx *ctx) {
 	ctx->mass_window = 0;
 	ctx->error.status = CKV_OK;
 	ctx->error.message[0] = '\0';
@@ -63,12 +63,12 @@ ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, fl
 	if (!ctx) {
 		return CKV_ERR_ARG;
 	}
-	begin(ctx);
+	ckv_begin(ctx);
 	if (!layer || !scores || layer->size < sizeof *layer) {
 		return ckv_fail(&ctx->error, CKV_ERR_ARG,
 		                "ckv_score needs a layer (start from ckv_layer_init) and a place for scores");
 	}
-	ckv_status status = check_layer(ctx, layer);
+	ckv_status status = ckv_layer_check(layer, &ctx->error);
 	if (status) {
 		return status;
 	}
@@ -133,7 +133,7 @@ static ckv_status plan(ckv_ctx *ctx, ckv_budget budget, const ckv_scorer *scorer
 	if (ctx->selector == &ckv_selector_all) {
 		s->reason = CKV_KEPT_ALL_POLICY;
 	} else if (scorer && n < scorer->min_tokens(p)) {
-		s->reason = CKV_KEPT_ALL_WINDOW;
+		s->reason = scorer->short_reason;
 	} else if (!p->reference && ctx->selector->min_tokens && n < ctx->selector->min_tokens(p)) {
 		s->reason = ctx->selector->short_reason;
 	}
@@ -211,18 +211,23 @@ ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, c
 	if (!ctx) {
 		return CKV_ERR_ARG;
 	}
-	begin(ctx);
+	ckv_begin(ctx);
 	if (!layer || !keep || layer->size < sizeof *layer || keep->size < sizeof *keep) {
 		return ckv_fail(&ctx->error, CKV_ERR_ARG,
 		                "ckv_select needs a layer and a result: start from ckv_layer_init and ckv_keep_init");
 	}
-	ckv_status status = check_layer(ctx, layer);
+	ckv_status status = ckv_layer_check(layer, &ctx->error);
 	if (status) {
 		return status;
 	}
-	ckv_selection s = {.n_heads = layer->k.n_heads, .n_tokens = layer->k.n_tokens};
+	ckv_selection s = {.n_heads = layer->k.n_heads,
+	                   .n_tokens = layer->k.n_tokens,
+	                   .layer = layer->index,
+	                   .n_layers = layer->n_layers,
+	                   .n_chunks = ckv_chunk_count(ctx, layer->k.n_tokens)};
 	const ckv_selector *selector;
-	status = plan(ctx, budget, ctx->scorer, &s, &selector);
+	status = ckv_chunks_check(ctx, s.n_tokens);
+	status = status ? status : plan(ctx, budget, ctx->scorer, &s, &selector);
 	status = status ? status : check_capacity(ctx, selector, &s, keep);
 	if (status) {
 		return status;
@@ -251,14 +256,16 @@ ckv_status ckv_select_scores(ckv_ctx *ctx, const float *scores, int32_t n_heads,
 	if (!ctx) {
 		return CKV_ERR_ARG;
 	}
-	begin(ctx);
+	ckv_begin(ctx);
 	if (!scores || !keep || keep->size < sizeof *keep || n_heads < 1 || n_tokens < 1 || n_tokens > CKV_MAX_TOKENS) {
 		return ckv_fail(&ctx->error, CKV_ERR_ARG, "ckv_select_scores needs scores of %d heads and %d tokens, and a result",
 		                n_heads, n_tokens);
 	}
-	ckv_selection s = {.scores = scores, .n_heads = n_heads, .n_tokens = n_tokens};
+	ckv_selection s = {
+	    .scores = scores, .n_heads = n_heads, .n_tokens = n_tokens, .n_chunks = ckv_chunk_count(ctx, n_tokens)};
 	const ckv_selector *selector;
-	ckv_status status = plan(ctx, budget, NULL, &s, &selector);
+	ckv_status status = ckv_chunks_check(ctx, n_tokens);
+	status = status ? status : plan(ctx, budget, NULL, &s, &selector);
 	status = status ? status : check_capacity(ctx, selector, &s, keep);
 	status = status ? status : check_finite(ctx, scores, n_heads, n_tokens, 0);
 	return status ? status : run_selector(ctx, selector, &s, keep);

@@ -27,6 +27,7 @@ const char *ckv_reason_text(ckv_reason reason) {
 	case CKV_KEPT_ALL_WINDOW: return "kept whole: not longer than the observation window";
 	case CKV_KEPT_ALL_CHUNK: return "kept whole: shorter than one chunk";
 	case CKV_KEPT_ALL_SLIDING: return "kept whole: not longer than the sliding window of the model";
+	case CKV_KEPT_ALL_SINKS: return "kept whole: no more tokens than sinks";
 	case CKV_PROTECTED_ONLY: return "the budget holds no more than protected tokens: sinks, then the newest";
 	}
 	return "unknown reason";

@@ -77,5 +77,6 @@ const ckv_scorer ckv_scorer_snapkv = {
              "window,kernel"},
     .needs = needs,
     .min_tokens = min_tokens,
+    .short_reason = CKV_KEPT_ALL_WINDOW,
     .score = score,
 };

@@ -7,16 +7,15 @@
 #include "core/internal.h"
 
 #include <math.h>
+#include <string.h>
 
 extern const ckv_selector ckv_selector_topk;
 
 static bool falls_back(const ckv_params *params, const ckv_selection *s) {
-	return params->reference && s->n_tokens < params->chunk;
+	return params->reference && strcmp(params->chunker, "fixed") == 0 && s->n_tokens < params->chunk;
 }
 
 static int32_t lists(const ckv_params *params, const ckv_selection *s) { return falls_back(params, s) ? s->n_heads : 1; }
-
-static int32_t chunk_count(int32_t n_tokens, int32_t chunk) { return n_tokens / chunk + (n_tokens % chunk != 0); }
 
 /* Chunks that the published code keeps of n. */
 static int32_t reference_count(const ckv_selection *s, int32_t n) {
@@ -31,25 +30,14 @@ static size_t bound(const ckv_params *params, const ckv_selection *s) {
 	if (!params->reference) {
 		return (size_t)s->n_keep;
 	}
-	size_t kept = (size_t)reference_count(s, chunk_count(s->n_tokens, params->chunk)) * (size_t)params->chunk;
+	size_t kept = (size_t)reference_count(s, s->n_chunks) * (size_t)ckv_chunk_most(params);
 	return kept < (size_t)s->n_tokens ? kept : (size_t)s->n_tokens;
 }
 
-/* sums[t]: scores of one token over all heads. */
-static void sum_heads(const ckv_selection *s, float *sums) {
-	for (int32_t t = 0; t < s->n_tokens; t++) {
-		float sum = 0.0f;
-		for (int32_t h = 0; h < s->n_heads; h++) {
-			sum += s->scores[(size_t)h * (size_t)s->n_tokens + (size_t)t];
-		}
-		sums[t] = sum;
-	}
-}
-
-/* The open part of chunk c. */
-static void chunk_range(const ckv_selection *s, int32_t chunk, int32_t c, int32_t *first, int32_t *end) {
-	*first = c * chunk > s->lo ? c * chunk : s->lo;
-	*end = s->n_tokens - c * chunk > chunk ? (c + 1) * chunk : s->n_tokens;
+/* The open part of chunk i. */
+static void chunk_range(const ckv_ctx *ctx, const ckv_selection *s, int32_t i, int32_t *first, int32_t *end) {
+	ckv_chunk_range(ctx, s->n_tokens, i, first, end);
+	*first = *first > s->lo ? *first : s->lo;
 	*end = *end < s->hi ? *end : s->hi;
 }
 
@@ -71,9 +59,8 @@ typedef struct chunks {
 } chunks;
 
 static ckv_status score_chunks(ckv_ctx *ctx, const ckv_selection *s, const float *sums, chunks *c) {
-	int32_t size = ctx->params.chunk;
-	c->first = s->lo / size;
-	c->count = chunk_count(s->hi, size) - c->first;
+	c->first = ckv_chunk_of(ctx, s->lo);
+	c->count = ckv_chunk_of(ctx, s->hi - 1) + 1 - c->first;
 	c->score = ckv_scratch(ctx, SLOT_CHUNKS, (size_t)c->count, sizeof(float) + 2 * sizeof(int32_t));
 	if (!c->score) {
 		return CKV_ERR_NOMEM;
@@ -82,7 +69,7 @@ static ckv_status score_chunks(ckv_ctx *ctx, const ckv_selection *s, const float
 	c->kept_1 = c->kept + c->count;
 	for (int32_t i = 0; i < c->count; i++) {
 		int32_t first, end;
-		chunk_range(s, size, c->first + i, &first, &end);
+		chunk_range(ctx, s, c->first + i, &first, &end);
 		c->score[i] = mean(sums, first, end);
 		if (!isfinite(c->score[i])) {
 			return ckv_fail(&ctx->error, CKV_ERR_NUMERIC, "the scores of chunk %d overflow when summed", c->first + i);
@@ -98,7 +85,7 @@ static ckv_status best_chunks(ckv_ctx *ctx, const ckv_selection *s, const chunks
 	*total = 0;
 	for (int32_t i = 0; i < n && status == CKV_OK; i++) {
 		int32_t first, end;
-		chunk_range(s, ctx->params.chunk, c->first + list[i], &first, &end);
+		chunk_range(ctx, s, c->first + list[i], &first, &end);
 		*total += end - first;
 	}
 	return status;
@@ -151,7 +138,7 @@ static ckv_status write_positions(ckv_ctx *ctx, const ckv_selection *s, const fl
 	}
 	for (int32_t i = 0; i < c->count; i++) {
 		int32_t first, end;
-		chunk_range(s, ctx->params.chunk, c->first + i, &first, &end);
+		chunk_range(ctx, s, c->first + i, &first, &end);
 		if (i == c->partial) {
 			ckv_status status = ckv_top_positions(ctx, sums, first, end, c->n_partial, out + n);
 			if (status) {
@@ -177,11 +164,10 @@ static ckv_status select(ckv_ctx *ctx, const ckv_selection *s, int32_t *position
 		return ckv_selector_topk.select(ctx, s, positions, offsets);
 	}
 	chunks c = {0, 0, NULL, NULL, NULL, 0, -1, 0};
-	float *sums = ckv_scratch(ctx, SLOT_SUMS, (size_t)s->n_tokens, sizeof *sums);
+	const float *sums = ckv_sum_heads(ctx, s);
 	if (!sums) {
 		return CKV_ERR_NOMEM;
 	}
-	sum_heads(s, sums);
 	if (s->lo < s->hi) {
 		ckv_status status = score_chunks(ctx, s, sums, &c);
 		status = status ? status : ctx->params.reference ? fill_reference(ctx, s, &c) : fill_budget(ctx, s, &c);
@@ -193,11 +179,11 @@ static ckv_status select(ckv_ctx *ctx, const ckv_selection *s, int32_t *position
 	return write_positions(ctx, s, sums, &c, positions, &offsets[1]);
 }
 
-static int32_t min_tokens(const ckv_params *params) { return params->chunk; }
+static int32_t min_tokens(const ckv_params *params) { return strcmp(params->chunker, "fixed") == 0 ? params->chunk : 1; }
 
 const ckv_selector ckv_selector_chunk = {
     .info = {"chunk", "the best whole chunks of C tokens, the same for all heads of a layer", "ChunkKV, arXiv 2502.00299",
-             "chunk,sinks,window,mode"},
+             "chunker,sinks,window,mode"},
     .bound = bound,
     .lists = lists,
     .select = select,

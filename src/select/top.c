@@ -1,6 +1,7 @@
 /* The n highest of T scores in linear time, whatever their distribution, ties to the lower position. */
 #include "core/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Order-preserving: higher score first, then lower position; all keys differ. */
@@ -49,6 +50,26 @@ ckv_status ckv_top_positions(ckv_ctx *ctx, const float *score, int32_t lo, int32
 		if (key[i] >= least) {
 			*out++ = lo + (int32_t)i;
 		}
+	}
+	return CKV_OK;
+}
+
+static int compare_keys(const void *a, const void *b) {
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return (x < y) - (x > y);
+}
+
+ckv_status ckv_order_by_score(ckv_ctx *ctx, const float *score, int32_t n, int32_t *order) {
+	uint64_t *key = ckv_scratch(ctx, SLOT_KEYS, (size_t)n, sizeof *key);
+	if (!key) {
+		return CKV_ERR_NOMEM;
+	}
+	for (int32_t i = 0; i < n; i++) {
+		key[i] = sort_key(score[i], i);
+	}
+	qsort(key, (size_t)n, sizeof *key, compare_keys);
+	for (int32_t i = 0; i < n; i++) {
+		order[i] = (int32_t)(0xffffffffu - (uint32_t)key[i]);
 	}
 	return CKV_OK;
 }

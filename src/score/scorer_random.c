@@ -1,0 +1,40 @@
+/* Uniform random scores: the baseline that every other scorer must beat. A score depends on seed, layer, head and token only, so
+ * it is the same wherever and in whatever order it is computed. */
+#include "core/internal.h"
+
+/* splitmix64's finalizer (Steele, Lea, Flood 2014): neighbouring inputs give unrelated outputs. */
+static uint64_t mix(uint64_t x) {
+	x += 0x9e3779b97f4a7c15u;
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+	return x ^ (x >> 31);
+}
+
+static ckv_status score(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, float *scores) {
+	(void)n_keep;
+	size_t n = (size_t)layer->k.n_tokens;
+	for (size_t g = 0; g < (size_t)layer->k.n_heads; g++) {
+		uint64_t stream = mix(mix((uint64_t)ctx->params.seed) ^ ((uint64_t)(uint32_t)layer->index << 32 | g));
+		for (size_t t = 0; t < n; t++) {
+			scores[g * n + t] = (float)(mix(stream + t) >> 40) * 0x1p-24f;
+		}
+	}
+	return CKV_OK;
+}
+
+static ckv_needs needs(const ckv_params *params) {
+	(void)params;
+	return (ckv_needs){0, 0};
+}
+
+static int32_t min_tokens(const ckv_params *params) {
+	(void)params;
+	return 1;
+}
+
+const ckv_scorer ckv_scorer_random = {
+    .info = {"random", "uniform random numbers", "", "seed"},
+    .needs = needs,
+    .min_tokens = min_tokens,
+    .score = score,
+};
