@@ -46,6 +46,19 @@ void *ckv_llama_grow(ckv_llama *ckv, void *old, int32_t n_used, int32_t capacity
 	return bigger;
 }
 
+bool ckv_llama_reserve(ckv_llama *ckv, void **memory, size_t *capacity, size_t count, size_t size) {
+	if (*memory && (count == 0 || count <= *capacity / size)) {
+		return true;
+	}
+	void *bigger = ckv_llama_alloc(ckv, count, size);
+	if (bigger) {
+		ckv_llama_release(ckv, *memory);
+		*memory = bigger;
+		*capacity = count * size;
+	}
+	return bigger != NULL;
+}
+
 ckv_status ckv_llama_create(ckv_llama **ckv, const char *policy, ckv_error *error) {
 	ckv_params params;
 	if (ckv) {
@@ -89,7 +102,8 @@ void ckv_llama_free(ckv_llama *ckv) {
 	}
 	ckv_llama_observe_clear(ckv);
 	ckv_llama_drop(ckv);
-	ckv_llama_release(ckv, ckv->seen.layers);
+	ckv_llama_hide_free(ckv);
+	ckv_llama_kept_free(ckv);
 	ckv_llama_release(ckv, ckv->report_layers);
 	ckv_llama_release(ckv, ckv->report_kept);
 	ckv_ctx_free(ckv->core);

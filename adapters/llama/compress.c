@@ -1,6 +1,7 @@
 /* From an observed sequence to kept rows, and back into a context. */
 #include "adapters/llama/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 static double now(void) { return 1e-6 * (double)ggml_time_us(); }
@@ -13,10 +14,10 @@ typedef struct job {
 	int32_t n_tokens, n_layers; /* layers that are compressed */
 	bool sliding;               /* and others with a window, left alone */
 	layer_keep *keep;           /* [n_layers] */
+	ckv_budget *budgets;        /* [n_layers] */
 	float *queries;
-	ckv_reason reason;
-	double attention;
-	int32_t n_attention;
+	int32_t n_cells; /* of the longest layer */
+	int no_slope;
 } job;
 
 static ckv_status check_observed(job *j, llama_seq_id seq) {
@@ -40,7 +41,17 @@ static ckv_status check_observed(job *j, llama_seq_id seq) {
 	case FLAW_STALE:
 		return ckv_llama_fail(ckv, CKV_ERR_STATE,
 		                      "tokens that were not observed have since been decoded over rows of sequence %d", seq);
-	case FLAW_STREAMS: return ckv_llama_fail(ckv, CKV_ERR_STATE, "a batch held several sequences while one was observed");
+	case FLAW_STREAMS:
+		return ckv_llama_fail(ckv, CKV_ERR_STATE,
+		                      "a batch held several sequences while one was observed: announce it with ckv_llama_expect");
+	case FLAW_ROPE:
+		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
+		                      "policy '%s' needs queries as they were before RoPE, and this model's rotation is not understood",
+		                      ckv_ctx_params(ckv->core)->preset);
+	case FLAW_TORN:
+		return ckv_llama_fail(ckv, CKV_ERR_STATE,
+		                      "the prefill broke off in sums that can't be taken back: observe from the first token");
+	case FLAW_CORE: return ckv_llama_fail(ckv, CKV_ERR_NUMERIC, "NaN or infinity was met while observing");
 	}
 	bool attention = false;
 	for (int32_t i = 0; i < seen->n_layers; i++) {
@@ -99,67 +110,155 @@ static ckv_status find_layers(job *j) {
 	return j->queries ? CKV_OK : ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the window's queries");
 }
 
-static void job_free(job *j) {
-	for (int32_t i = 0; i < j->n_layers && j->keep; i++) {
-		ckv_llama_release(j->ckv, j->keep[i].positions);
+static void free_keeps(ckv_llama *ckv, layer_keep *keep, int32_t n) {
+	for (int32_t i = 0; i < n && keep; i++) {
+		if (!keep[i].borrowed) {
+			ckv_llama_release(ckv, keep[i].positions);
+			ckv_llama_release(ckv, keep[i].offsets);
+		}
 	}
-	ckv_llama_release(j->ckv, j->keep);
+	ckv_llama_release(ckv, keep);
+}
+
+void ckv_llama_kept_free(ckv_llama *ckv) {
+	free_keeps(ckv, ckv->kept, ckv->n_kept);
+	ckv->kept = NULL;
+	ckv->n_kept = 0;
+}
+
+static void job_free(job *j) {
+	free_keeps(j->ckv, j->keep, j->n_layers);
+	ckv_llama_release(j->ckv, j->budgets);
 	ckv_llama_release(j->ckv, j->queries);
 }
 
+/* The selection outlives the compression, for ckv_llama_positions. */
+static void hand_over(job *j) {
+	ckv_llama_kept_free(j->ckv);
+	j->ckv->kept = j->keep;
+	j->ckv->n_kept = j->n_layers;
+	j->keep = NULL;
+}
+
+int32_t ckv_llama_positions(const ckv_llama *ckv, int32_t layer, int32_t list, const int32_t **positions, int32_t *n) {
+	const layer_keep *keep = ckv && layer >= 0 && layer < ckv->n_kept ? &ckv->kept[layer] : NULL;
+	if (!keep || !keep->positions) {
+		return 0;
+	}
+	if (positions && n && list >= 0 && list < keep->n_lists) {
+		*positions = keep->positions + keep->offsets[list];
+		*n = keep->offsets[list + 1] - keep->offsets[list];
+	}
+	return keep->n_lists;
+}
+
+/* Each layer's budget, by the policy's rule. */
+static ckv_status plan(job *j) {
+	ckv_llama *ckv = j->ckv;
+	size_t n = (size_t)j->n_layers;
+	float *similarity = ckv_llama_alloc(ckv, n, sizeof *similarity);
+	j->budgets = ckv_llama_alloc(ckv, n, sizeof *j->budgets);
+	ckv_status status = similarity && j->budgets ? CKV_OK : ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the plan");
+	for (size_t i = 0; i < n && status == CKV_OK && (ckv->seen.needs & CKV_NEED_SIMILARITY); i++) {
+		similarity[i] = ckv_llama_mean_similarity(j->keep[i].layer);
+		if (isnan(similarity[i])) {
+			status = ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
+			                        "layers=squeeze: where layer %d's attention joins the residual stream was not seen in this "
+			                        "model's graph (the last layer shows it for tokens whose logits are asked for)",
+			                        j->keep[i].layer->index);
+		}
+	}
+	if (status == CKV_OK) {
+		status = ckv_plan(ckv->core, j->budget, j->n_tokens, j->n_layers, similarity, j->budgets, &j->no_slope);
+		if (status) {
+			ckv_llama_fail(ckv, status, "%s", ckv_ctx_message(ckv->core));
+		}
+	}
+	ckv_llama_release(ckv, similarity);
+	return status;
+}
+
 /* The core refuses a short array before it works, and says what suffices. */
-static ckv_status select_grown(job *j, const ckv_layer *layer, layer_keep *out, ckv_keep *keep) {
-	ckv_keep_init(keep, NULL, 0, NULL);
-	ckv_status status = ckv_select(j->ckv->core, layer, j->budget, keep);
+static ckv_status select_grown(job *j, const ckv_layer *layer, ckv_budget budget, layer_keep *out, ckv_keep *keep) {
+	out->offsets = ckv_llama_alloc(j->ckv, (size_t)layer->k.n_heads + 1, sizeof *out->offsets);
+	if (!out->offsets) {
+		return ckv_llama_fail(j->ckv, CKV_ERR_NOMEM, "no memory for positions");
+	}
+	ckv_keep_init(keep, NULL, 0, out->offsets);
+	ckv_status status = ckv_select(j->ckv->core, layer, budget, keep);
 	if (status == CKV_ERR_CAPACITY) {
 		out->positions = ckv_llama_alloc(j->ckv, keep->n_positions, sizeof *out->positions);
 		if (!out->positions) {
 			return ckv_llama_fail(j->ckv, CKV_ERR_NOMEM, "no memory for %zu positions", keep->n_positions);
 		}
-		ckv_keep_init(keep, out->positions, keep->n_positions, NULL);
-		status = ckv_select(j->ckv->core, layer, j->budget, keep);
+		ckv_keep_init(keep, out->positions, keep->n_positions, out->offsets);
+		status = ckv_select(j->ckv->core, layer, budget, keep);
 	}
 	return status ? ckv_llama_fail(j->ckv, status, "%s", ckv_ctx_message(j->ckv->core)) : CKV_OK;
 }
 
-static ckv_status select_layer(job *j, layer_keep *out) {
-	host_rows keys;
-	ckv_layer layer;
+static ckv_status select_layer(job *j, layer_keep *out, ckv_budget budget) {
+	layer_input in;
 	ckv_keep keep;
-	ckv_status status = ckv_llama_rows(j->ckv, out->layer, out->layer->k_root, &keys);
+	ckv_status status = ckv_llama_layer(j->ckv, out->layer, j->queries, &in);
 	if (status) {
 		return status;
 	}
-	status = ckv_llama_layer(j->ckv, out->layer, &keys, j->queries, &layer);
-	status = status ? status : select_grown(j, &layer, out, &keep);
-	ckv_llama_rows_free(j->ckv, &keys);
+	in.layer.n_layers = llama_model_n_layer(llama_get_model(j->ctx));
+	status = select_grown(j, &in.layer, budget, out, &keep);
+	ckv_llama_layer_free(j->ckv, &in);
 	if (status) {
 		return status;
 	}
 	out->n_lists = keep.n_lists;
 	out->n_keep = keep.n_keep;
-	j->reason = keep.reason;
-	if (keep.attention_kept >= 0.0f) {
-		j->attention += (double)keep.attention_kept;
-		j->n_attention++;
+	out->reason = keep.reason;
+	out->attention_kept = keep.attention_kept;
+	return CKV_OK;
+}
+
+/* Takes another layer's selection. */
+static ckv_status reuse_layer(job *j, layer_keep *out, const layer_keep *source) {
+	const layer_view *from = source->layer, *to = out->layer;
+	if (source->n_lists != 1 && from->n_kv_heads != to->n_kv_heads) {
+		return ckv_llama_fail(j->ckv, CKV_ERR_UNSUPPORTED, "layers %d and %d have %d and %d KV heads: reuse is not possible",
+		                      from->index, to->index, from->n_kv_heads, to->n_kv_heads);
+	}
+	*out = *source;
+	out->layer = to;
+	out->borrowed = true;
+	out->attention_kept = -1.0f; /* not looked at here */
+	return CKV_OK;
+}
+
+/* Heads of unequal length mean that we compute the layer's attention, in which the model's own sinks have no part. */
+static ckv_status check_ragged(job *j, const layer_keep *keep) {
+	for (int32_t i = 0; i < keep->n_lists && keep->layer->sinks; i++) {
+		if (keep->offsets[i + 1] - keep->offsets[i] != keep->n_keep) {
+			return ckv_llama_fail(j->ckv, CKV_ERR_UNSUPPORTED,
+			                      "layer %d: heads would keep different numbers of tokens, and this model has attention sinks of "
+			                      "its own",
+			                      keep->layer->index);
+		}
 	}
 	return CKV_OK;
 }
 
 static ckv_status select_all(job *j) {
-	for (int32_t i = 0; i < j->n_layers; i++) {
-		ckv_status status = select_layer(j, &j->keep[i]);
-		if (status) {
-			return status;
-		}
-		if (j->keep[i].n_keep != j->keep[0].n_keep) {
-			return ckv_llama_fail(j->ckv, CKV_ERR_UNSUPPORTED,
-			                      "layers %d and %d would keep %d and %d tokens; llama.cpp's cache has one length "
-			                      "for all: use mode=exact",
-			                      j->keep[0].layer->index, j->keep[i].layer->index, j->keep[0].n_keep, j->keep[i].n_keep);
-		}
+	const ckv_params *params = ckv_ctx_params(j->ckv->core);
+	ckv_status status = ckv_llama_set_chunks(j->ckv, llama_get_model(j->ctx), j->n_tokens);
+	status = status ? status : plan(j);
+	for (int32_t i = 0; i < j->n_layers && status == CKV_OK; i++) {
+		int32_t source = ckv_layer_source(params, i);
+		status = source == i ? select_layer(j, &j->keep[i], j->budgets[i]) : reuse_layer(j, &j->keep[i], &j->keep[source]);
+		status = status ? status : check_ragged(j, &j->keep[i]);
+		j->n_cells = j->keep[i].n_keep > j->n_cells ? j->keep[i].n_keep : j->n_cells;
 	}
-	return CKV_OK;
+	return status;
+}
+
+static uint64_t row_bytes(const layer_view *layer) {
+	return ggml_row_size(layer->k_root->type, layer->k_root->ne[0]) + ggml_row_size(layer->v_root->type, layer->v_root->ne[0]);
 }
 
 /* Rows of all layers with n cells in the compressed layers. */
@@ -170,10 +269,34 @@ static uint64_t bytes_held(const job *j, int32_t n) {
 	for (int32_t i = 0; i < seen->n_layers; i++) {
 		const layer_view *layer = &seen->layers[i];
 		int32_t rows = layer->full ? n : window < j->n_tokens ? window : j->n_tokens;
-		bytes += (uint64_t)rows * (ggml_row_size(layer->k_root->type, layer->k_root->ne[0]) +
-		                           ggml_row_size(layer->v_root->type, layer->v_root->ne[0]));
+		bytes += (uint64_t)rows * row_bytes(layer);
 	}
 	return bytes;
+}
+
+/* The same in a cache whose layers and heads have the lengths they need. */
+static uint64_t bytes_ragged(const job *j) {
+	uint64_t bytes = bytes_held(j, 0);
+	for (int32_t i = 0; i < j->n_layers; i++) {
+		const layer_keep *keep = &j->keep[i];
+		uint64_t rows = keep->offsets ? (uint64_t)keep->offsets[keep->n_lists] : (uint64_t)j->n_tokens;
+		uint64_t lists = keep->offsets ? (uint64_t)keep->n_lists : 1;
+		bytes += rows * row_bytes(keep->layer) / lists;
+	}
+	return bytes;
+}
+
+/* Mean over the layers that were looked at; -1 when none was. */
+static float attention_kept(const job *j) {
+	double sum = 0.0;
+	int32_t n = 0;
+	for (int32_t i = 0; i < j->n_layers; i++) {
+		if (j->keep[i].attention_kept >= 0.0f) {
+			sum += (double)j->keep[i].attention_kept;
+			n++;
+		}
+	}
+	return n ? (float)(sum / n) : -1.0f;
 }
 
 /* The report's arrays, before anything is done that could not be reported. */
@@ -185,26 +308,28 @@ static ckv_status make_arrays(ckv_llama *ckv, size_t n) {
 	return ckv->report_layers && ckv->report_kept ? CKV_OK : ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the report");
 }
 
-static void fill_report(job *j, ckv_llama_report *report, int32_t n_cells, double score_s, double move_s) {
+static void fill_report(job *j, ckv_llama_report *report, double score_s, double move_s) {
 	ckv_llama *ckv = j->ckv;
 	for (size_t i = 0; i < (size_t)j->n_layers; i++) {
 		ckv->report_layers[i] = j->keep[i].layer->index;
-		ckv->report_kept[i] = n_cells;
+		ckv->report_kept[i] = j->keep[i].n_keep;
 	}
 	ckv_llama_report full = {.size = sizeof full,
 	                         .n_seen = j->n_tokens,
-	                         .n_cells = n_cells,
+	                         .n_cells = j->n_cells,
 	                         .n_layers = j->n_layers,
 	                         .layers = ckv->report_layers,
 	                         .n_kept = ckv->report_kept,
 	                         .n_window_layers = ckv->seen.n_layers - j->n_layers,
-	                         .reason = j->reason,
-	                         .attention_kept = j->n_attention ? (float)(j->attention / j->n_attention) : -1.0f,
+	                         .reason = j->keep[0].reason,
+	                         .attention_kept = attention_kept(j),
 	                         .bytes_before = bytes_held(j, j->n_tokens),
-	                         .bytes_after = bytes_held(j, n_cells),
+	                         .bytes_after = bytes_held(j, j->n_cells),
 	                         .alloc_before = ckv->cache_alloc,
 	                         .score_s = score_s,
-	                         .move_s = move_s};
+	                         .move_s = move_s,
+	                         .bytes_ragged = bytes_ragged(j),
+	                         .no_slope = j->no_slope};
 	if (report) {
 		size_t size = report->size && report->size < sizeof full ? report->size : sizeof full;
 		full.size = size;
@@ -218,24 +343,33 @@ static bool inside_window(const job *j) {
 	return window > 0 && j->n_tokens <= window;
 }
 
+static void keep_all(job *j, ckv_reason reason) {
+	j->n_cells = j->n_tokens;
+	for (int32_t i = 0; i < j->n_layers; i++) {
+		j->keep[i].n_keep = j->n_tokens;
+		j->keep[i].reason = reason;
+		j->keep[i].attention_kept = -1.0f;
+	}
+}
+
 static ckv_status run(job *j, ckv_llama_report *report) {
 	double t0 = now(), t1 = t0;
-	int32_t n_cells = j->n_tokens;
 	ckv_status status = make_arrays(j->ckv, (size_t)j->n_layers);
 	if (status == CKV_OK && inside_window(j)) {
-		j->reason = CKV_KEPT_ALL_SLIDING;
+		keep_all(j, CKV_KEPT_ALL_SLIDING);
 		status = ckv_llama_state_copy(j->ckv, j->ctx, j->ckv->seen.seq);
 	} else if (status == CKV_OK) {
 		status = ckv_llama_state_check(j->ckv, j->ctx, j->keep, j->n_layers, j->sliding, j->n_tokens);
 		status = status ? status : select_all(j);
 		t1 = now();
 		if (status == CKV_OK) {
-			n_cells = j->keep[0].n_keep;
-			status = ckv_llama_state_write(j->ckv, j->ctx, j->keep, j->n_layers, j->sliding, j->n_tokens);
+			status =
+			    ckv_llama_state_write(j->ckv, j->ctx, j->keep, j->n_layers, j->sliding, j->n_tokens, j->n_cells);
 		}
 	}
 	if (status == CKV_OK) {
-		fill_report(j, report, n_cells, t1 - t0, now() - t1);
+		fill_report(j, report, t1 - t0, now() - t1);
+		hand_over(j);
 	}
 	return status;
 }
@@ -278,6 +412,9 @@ ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, llama_se
 		    "llama.cpp did not take the kept rows into a context of %u cells: too few are free, or its cache "
 		    "types, n_seq_max or kv_unified differ; the rows are still held",
 		    llama_n_ctx(ctx));
+	}
+	if (ckv->held.holes) {
+		ckv_llama_hide_arm(ckv, ckv->held.by_head);
 	}
 	return CKV_OK;
 }

@@ -15,12 +15,20 @@ typedef struct layer_view {
 	bool written; /* the ubatch in hand has put its keys into the cache, its attention was not read yet */
 	int32_t n_heads, n_kv_heads, dim_k, dim_v;
 	float scale, logit_cap;
+	bool sinks;       /* attention sinks learnt by the model take part in its softmax */
 	bool full;        /* the last query saw every token: not a sliding-window layer */
 	int32_t n_tokens; /* observed so far */
 	int32_t n_cells;  /* ahead of n_tokens between the two nodes of a ubatch */
 	int32_t *cells;   /* [n_cells] flat row index of each token, streams included */
 	int32_t cells_capacity;
-	float *queries; /* [window][n_heads][dim_k], a ring: token t at t % window */
+	float *queries;       /* [window][n_heads][dim_k], a ring: token t at t % window */
+	ckv_moments *moments; /* of the queries before RoPE, from token `sinks` of the policy on */
+	float *mass;          /* [n_kv_heads][mass_stride] attention of all queries */
+	size_t mass_stride;
+	float *similarity; /* [mass_stride] cosine of the residual stream before and after, token by token; NaN: not seen */
+	bool rope_known;
+	ckv_rope rope;
+	float *inv_freq; /* of rope */
 } layer_view;
 
 /* Ways in which an observation can turn out useless; reported when it is to be used. */
@@ -30,8 +38,28 @@ typedef enum flaw {
 	FLAW_LAYOUT,  /* an attention node whose K or V is not a plain cache of its own (MLA, cross attention, cast f32) */
 	FLAW_BIAS,    /* ALiBi */
 	FLAW_STREAMS, /* several sequences in one ubatch */
-	FLAW_STALE    /* rows were overwritten by tokens that were not observed */
+	FLAW_STALE,   /* rows were overwritten by tokens that were not observed */
+	FLAW_ROPE,    /* queries can't be turned back to what they were before RoPE */
+	FLAW_TORN,    /* a prefill broke off in the middle of sums that can't be taken back */
+	FLAW_CORE     /* the core refused; its message is in the ckv_llama's */
 } flaw;
+
+/* The orthogonal matrix by which llama.cpp multiplies rows before it quantises them. */
+typedef struct rotation {
+	int32_t n; /* 0: none */
+	float *data; /* [n][n]: stored row = data * row, block by block */
+} rotation;
+
+/* The ubatch in hand. */
+typedef struct ubatch_view {
+	int32_t last_layer; /* whose keys were written last; a lower one begins a new ubatch */
+	int32_t n_tokens;   /* of all sequences */
+	int32_t *rows;      /* [n_rows] which of them are ours */
+	int32_t n_rows, capacity;
+	const struct ggml_tensor *token_ids;            /* inp_tokens */
+	const struct ggml_tensor *v_write, *attention;  /* the nodes seen last of these kinds */
+	int32_t pending; /* layer whose attention has not yet joined the residual stream; -1: none */
+} ubatch_view;
 
 typedef struct observation {
 	bool active;
@@ -40,18 +68,59 @@ typedef struct observation {
 	bool sliding;       /* the model has window layers: what is decoded unobserved pushes rows out of them */
 	llama_seq_id seq;
 	flaw flaw;
-	int32_t window;
+	uint32_t needs; /* CKV_NEED_* */
+	int32_t window, sinks;
+	int32_t n_embd;
 	int32_t queries_from; /* the ring holds queries of tokens from here on */
 	layer_view *layers;   /* ascending index */
 	int32_t n_layers, capacity;
+	rotation k_turned, v_turned;
+	llama_token *tokens; /* [token_capacity], where chunks go by the text; -1: not seen */
+	int32_t token_capacity;
+	uint8_t *mine; /* [n_expected] tokens of the announced batch that are of this sequence; NULL: all are */
+	int32_t n_expected, expected_at;
+	ubatch_view now;
+	float *block; /* scratch: the ubatch's own queries, [n_rows][n_heads][dim_k] */
+	size_t block_size;
 } observation;
+
+/* Rows of zeros in a cache, which stand for rows that a layer or a head does not have. */
+typedef struct hiding {
+	bool armed;   /* such rows have been put into a context since */
+	bool by_head; /* some are so in one head and not in another */
+	bool failed;  /* a layer was computed with rows that it does not have: answers since are void */
+	bool changed; /* the mask of the attention node in hand was changed */
+	bool replace; /* its result must be ours */
+	int32_t n_heads; /* heads that are told apart in holes: 1, or the KV heads */
+	uint8_t *holes;  /* [stream][n_kv][n_heads] */
+	size_t holes_capacity;
+	uint16_t *saved; /* the mask as it was, then as it is changed */
+	size_t saved_capacity;
+	uint8_t *bytes; /* scratch for our own attention */
+	size_t bytes_capacity;
+	float *result;
+	size_t result_capacity;
+} hiding;
 
 /* Rows taken out of a context, in llama.cpp's own sequence-state form. */
 typedef struct held_state {
 	uint8_t *data;
 	size_t size;
 	const struct llama_model *model;
+	bool holes, by_head; /* some layers, or heads, have rows of zeros */
 } held_state;
+
+/* One layer's kept positions. */
+typedef struct layer_keep {
+	const layer_view *layer;
+	int32_t *positions; /* list after list */
+	int32_t *offsets;   /* [n_lists + 1] */
+	int32_t n_lists;
+	int32_t n_keep; /* of the longest list */
+	bool borrowed;  /* positions and offsets are another layer's */
+	ckv_reason reason;
+	float attention_kept;
+} layer_keep;
 
 struct ckv_llama {
 	ckv_ctx *core;
@@ -66,9 +135,12 @@ struct ckv_llama {
 	void *progress_user;
 	observation seen;
 	held_state held;
+	hiding hide;
 	uint64_t cache_alloc; /* added up anew in each ubatch, layer after layer */
 	int32_t alloc_layer;
 	int32_t *report_layers, *report_kept;
+	layer_keep *kept; /* [n_kept] of the last extract; their layers are not valid any more */
+	int32_t n_kept;
 };
 
 ckv_status ckv_llama_fail(ckv_llama *ckv, ckv_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -81,6 +153,20 @@ void *ckv_llama_grow(ckv_llama *ckv, void *old, int32_t n_used, int32_t capacity
 /* Forgets the last message; at the head of every call that can leave one. */
 void ckv_llama_begin(ckv_llama *ckv);
 
+/* Makes *memory at least count * size bytes large, contents lost; false without memory (*memory then stands). */
+bool ckv_llama_reserve(ckv_llama *ckv, void **memory, size_t *capacity, size_t count, size_t size);
+
+/* graph.c: reading llama.cpp's graph. */
+const struct ggml_tensor *ckv_llama_root(const struct ggml_tensor *tensor);
+/* Layer of a cache tensor named PREFIX<n>, or -1. */
+int32_t ckv_llama_cache_layer(const struct ggml_tensor *root, const char *prefix);
+/* The Hadamard matrix that rows were multiplied by on their way to `tensor`, or NULL. */
+const struct ggml_tensor *ckv_llama_find_rotation(const struct ggml_tensor *tensor);
+/* Fills layer->rope from the node that turned these queries, once. */
+flaw ckv_llama_read_rope(ckv_llama *ckv, layer_view *layer, const struct ggml_tensor *queries);
+/* Which source of this node is the residual stream, when it adds that attention's result to it; else -1. */
+int ckv_llama_residual(const struct ggml_tensor *node, const struct ggml_tensor *attention, int64_t n_embd);
+
 /* observe.c */
 bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user);
 void ckv_llama_observe_clear(ckv_llama *ckv);
@@ -88,6 +174,29 @@ void ckv_llama_observe_clear(ckv_llama *ckv);
 void ckv_llama_observe_rewind(ckv_llama *ckv, int32_t n);
 /* Tokens of the observed sequence: as many as every layer has seen. */
 int32_t ckv_llama_observed_tokens(const ckv_llama *ckv);
+/* Whether what the policy sums up can lose its last tokens again. */
+bool ckv_llama_can_rewind(const ckv_llama *ckv);
+
+/* queries.c: what is taken from a ubatch's queries, before its tokens count as observed. */
+flaw ckv_llama_read_queries(ckv_llama *ckv, layer_view *layer, const struct ggml_tensor *node);
+/* stream.c */
+flaw ckv_llama_read_similarity(ckv_llama *ckv, const struct ggml_tensor *node);
+/* Mean of a layer's; NaN when none was seen. */
+float ckv_llama_mean_similarity(const layer_view *layer);
+
+/* hide.c */
+/* Rows of zeros may be in any context from now on; by_head: in some heads only. */
+void ckv_llama_hide_arm(ckv_llama *ckv, bool by_head);
+void ckv_llama_hide_free(ckv_llama *ckv);
+bool ckv_llama_hide_wants(const ckv_llama *ckv, const struct ggml_tensor *node);
+void ckv_llama_hide_before(ckv_llama *ckv, const struct ggml_tensor *node);
+void ckv_llama_hide_after(ckv_llama *ckv, struct ggml_tensor *node);
+
+/* compress.c */
+void ckv_llama_kept_free(ckv_llama *ckv);
+
+/* chunks.c: tells the core where chunks end, from the tokens that were seen. */
+ckv_status ckv_llama_set_chunks(ckv_llama *ckv, const struct llama_model *model, int32_t n_tokens);
 
 /* rows.c: the cache's rows as the core's views. */
 typedef struct host_rows {
@@ -95,23 +204,38 @@ typedef struct host_rows {
 	size_t stride;
 	void *copy; /* owned when not NULL */
 } host_rows;
+
+/* What decodes rows of a quantised type, and undoes the rotation they were stored with. */
+typedef struct row_reader {
+	const struct ggml_type_traits *traits;
+	const rotation *turned; /* NULL: leave it */
+	enum ggml_type type;
+} row_reader;
+
 ckv_status ckv_llama_rows(ckv_llama *ckv, const layer_view *layer, const struct ggml_tensor *root, host_rows *rows);
 void ckv_llama_rows_free(ckv_llama *ckv, host_rows *rows);
-ckv_status ckv_llama_layer(ckv_llama *ckv, const layer_view *layer, const host_rows *keys, float *queries, ckv_layer *out);
+/* View of `heads` heads of `dim` in rows of `type`; reader must live as long as the view. */
+ckv_status ckv_llama_view(ckv_llama *ckv, enum ggml_type type, const host_rows *rows, int32_t heads, int32_t n_tokens,
+                          int32_t dim, row_reader *reader, ckv_view *view);
+/* row <- the row before its rotation */
+void ckv_llama_turn_back(const rotation *turned, float *row, size_t n);
 
-/* state.c: one layer's kept positions, ready to be gathered. */
-typedef struct layer_keep {
-	const layer_view *layer;
-	int32_t *positions; /* n_lists lists of n_keep each */
-	int32_t n_lists, n_keep;
-} layer_keep;
+/* Everything of one layer that the policy needs; `queries` has room for the window. */
+typedef struct layer_input {
+	host_rows keys, values;
+	row_reader key_reader, value_reader;
+	ckv_layer layer;
+} layer_input;
+ckv_status ckv_llama_layer(ckv_llama *ckv, const layer_view *layer, float *queries, layer_input *in);
+void ckv_llama_layer_free(ckv_llama *ckv, layer_input *in);
 
+/* state.c */
 /* Whether llama.cpp's state of this sequence has the size that our idea of its layout predicts. */
 ckv_status ckv_llama_state_check(ckv_llama *ckv, struct llama_context *ctx, const layer_keep *keep, int32_t n_layers,
                                  bool sliding, int32_t n_tokens);
-/* Writes the kept rows as a state into ckv->held. Nothing else changes. */
+/* Writes the kept rows as a state of n_cells cells into ckv->held; zeros beyond a list's end. Nothing else changes. */
 ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, const layer_keep *keep, int32_t n_layers,
-                                 bool sliding, int32_t n_tokens);
+                                 bool sliding, int32_t n_tokens, int32_t n_cells);
 /* The whole sequence by llama.cpp's own hand, into ckv->held. */
 ckv_status ckv_llama_state_copy(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq);
 /* Cells of what is held (of the global layers' cache). */

@@ -1,31 +1,27 @@
-/* Observation through cb_eval: the window's queries, and the cell of every token, of each attention layer.
+/* Observation through cb_eval: which nodes are looked at, and the cell of every token.
  *
  * With flash attention every architecture's attention is one node: src[0] queries after RoPE, src[1] and src[2] views of the
  * cache, src[3] the mask. The node that writes a layer's keys into the cache (SET_ROWS) tells which cell each token goes to.
- * Both are asked for while observing. Afterwards one write of keys in each ubatch is still looked at, to notice when rows
- * that were observed are overwritten; every other answer is "no", and the graph runs as without us. */
+ * Both are asked for while observing; what else a policy needs is taken at the same two (queries.c), at the node that adds the
+ * attention to the residual stream (stream.c), or from the graph's inputs. Afterwards one write of keys in each ubatch is still
+ * looked at, to notice when rows that were observed are overwritten; every other answer is "no", and the graph runs as without
+ * us. */
 #include "adapters/llama/internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-static const struct ggml_tensor *root_of(const struct ggml_tensor *tensor) {
-	while (tensor->view_src) {
-		tensor = tensor->view_src;
-	}
-	return tensor;
+static int32_t key_layer(const struct ggml_tensor *node) {
+	return ckv_llama_cache_layer(ckv_llama_root(node), "cache_k_l");
 }
 
-/* Layer of a cache tensor named PREFIX<n>, or -1. */
-static int32_t cache_layer(const struct ggml_tensor *root, const char *prefix) {
-	size_t n = strlen(prefix);
-	const char *number = root->name + n;
-	char *end;
-	if (strncmp(root->name, prefix, n) != 0 || *number < '0' || *number > '9') {
-		return -1;
+/* The entry of a layer, or NULL. */
+static layer_view *get_layer(ckv_llama *ckv, int32_t index) {
+	for (int32_t i = 0; i < ckv->seen.n_layers; i++) {
+		if (ckv->seen.layers[i].index == index) {
+			return &ckv->seen.layers[i];
+		}
 	}
-	long layer = strtol(number, &end, 10);
-	return *end == '\0' && layer <= INT32_MAX ? (int32_t)layer : -1;
+	return NULL;
 }
 
 /* The entry of a layer, made when it is new; NULL without memory. */
@@ -54,18 +50,28 @@ static layer_view *find_layer(ckv_llama *ckv, int32_t index) {
 	return &seen->layers[at];
 }
 
+static void release_layer(ckv_llama *ckv, layer_view *layer) {
+	ckv_llama_release(ckv, layer->cells);
+	ckv_llama_release(ckv, layer->queries);
+	ckv_llama_release(ckv, layer->mass);
+	ckv_llama_release(ckv, layer->similarity);
+	ckv_llama_release(ckv, layer->inv_freq);
+	ckv_moments_free(layer->moments);
+}
+
 void ckv_llama_observe_clear(ckv_llama *ckv) {
 	observation *seen = &ckv->seen;
 	for (int32_t i = 0; i < seen->n_layers; i++) {
-		ckv_llama_release(ckv, seen->layers[i].cells);
-		ckv_llama_release(ckv, seen->layers[i].queries);
+		release_layer(ckv, &seen->layers[i]);
 	}
-	seen->n_layers = 0;
-	seen->flaw = FLAW_NONE;
-	seen->active = false;
-	seen->ctx = NULL;
-	seen->memory = NULL;
-	seen->queries_from = 0;
+	void *owned[] = {seen->layers, seen->k_turned.data, seen->v_turned.data, seen->tokens, seen->mine, seen->now.rows,
+	                 seen->block};
+	for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
+		ckv_llama_release(ckv, owned[i]);
+	}
+	memset(seen, 0, sizeof *seen);
+	seen->now.last_layer = INT32_MAX;
+	seen->now.pending = -1;
 }
 
 int32_t ckv_llama_observed_tokens(const ckv_llama *ckv) {
@@ -76,6 +82,8 @@ int32_t ckv_llama_observed_tokens(const ckv_llama *ckv) {
 	}
 	return n;
 }
+
+bool ckv_llama_can_rewind(const ckv_llama *ckv) { return !(ckv->seen.needs & (CKV_NEED_MASS | CKV_NEED_MOMENTS)); }
 
 void ckv_llama_observe_rewind(ckv_llama *ckv, int32_t n) {
 	observation *seen = &ckv->seen;
@@ -88,19 +96,45 @@ void ckv_llama_observe_rewind(ckv_llama *ckv, int32_t n) {
 	seen->queries_from = n;
 }
 
-static void fill_shape(layer_view *layer, const struct ggml_tensor *node) {
-	const struct ggml_tensor *q = node->src[0], *k = node->src[1], *v = node->src[2];
-	float params[3];
-	memcpy(params, node->op_params, sizeof params);
-	layer->k_root = root_of(k);
-	layer->v_root = root_of(v);
-	layer->n_heads = (int32_t)q->ne[2];
-	layer->n_kv_heads = (int32_t)k->ne[2];
-	layer->dim_k = (int32_t)k->ne[0];
-	layer->dim_v = (int32_t)v->ne[0];
-	layer->scale = params[0];
-	layer->logit_cap = params[2];
+/* -------------------------------------------------------------------------------------------------- which rows are ours */
+
+/* Whether row r of a ubatch is this sequence's: its cell's stream tells where sequences have streams of their own, else the batch
+ * that was announced, which llama.cpp cuts in order. */
+static bool is_mine(const observation *seen, const struct ggml_tensor *root, int32_t r, int64_t slot) {
+	if (!seen->mine) {
+		return true;
+	}
+	if (root->ne[2] > 1) {
+		return slot / root->ne[1] == seen->seq;
+	}
+	int32_t at = seen->expected_at + r;
+	return at < seen->n_expected && seen->mine[at];
 }
+
+static bool reserve_rows(ckv_llama *ckv, int32_t n) {
+	ubatch_view *now = &ckv->seen.now;
+	if (n > now->capacity) {
+		int32_t *bigger = ckv_llama_grow(ckv, now->rows, 0, n, sizeof *bigger);
+		if (!bigger) {
+			return false;
+		}
+		now->rows = bigger;
+		now->capacity = n;
+	}
+	return true;
+}
+
+/* A lower layer than the last begins a new ubatch. */
+static void begin_ubatch(observation *seen, int32_t layer, int32_t n) {
+	if (layer <= seen->now.last_layer) {
+		seen->expected_at += seen->now.last_layer == INT32_MAX ? 0 : seen->now.n_tokens;
+		seen->now.n_tokens = n;
+		seen->now.pending = -1;
+	}
+	seen->now.last_layer = layer;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ cells */
 
 static bool grow_cells(ckv_llama *ckv, layer_view *layer, int32_t n_more) {
 	int32_t need = layer->n_tokens + n_more;
@@ -117,13 +151,13 @@ static bool grow_cells(ckv_llama *ckv, layer_view *layer, int32_t n_more) {
 	return true;
 }
 
-/* Called for each cell that a SET_ROWS node has just written; the first flaw ends it. */
-typedef flaw (*slot_visitor)(layer_view *layer, int32_t cell);
+/* Called for each cell that a SET_ROWS node has just written, row after row; the first flaw ends it. */
+typedef flaw (*slot_visitor)(ckv_llama *ckv, layer_view *layer, int32_t row, int64_t slot);
 
-static flaw visit_slots(layer_view *layer, const struct ggml_tensor *node, slot_visitor visit) {
+static flaw visit_slots(ckv_llama *ckv, layer_view *layer, const struct ggml_tensor *node, slot_visitor visit) {
 	enum { PIECE = 256 };
 	int64_t slots[PIECE];
-	const struct ggml_tensor *index = node->src[1], *root = root_of(node);
+	const struct ggml_tensor *index = node->src[1], *root = ckv_llama_root(node);
 	int64_t n = index->ne[0], most = root->ne[1] * root->ne[2];
 	if (index->type != GGML_TYPE_I64 || n != node->src[0]->ne[1]) {
 		return FLAW_LAYOUT;
@@ -133,7 +167,7 @@ static flaw visit_slots(layer_view *layer, const struct ggml_tensor *node, slot_
 		ggml_backend_tensor_get(index, slots, (size_t)i * sizeof *slots, (size_t)count * sizeof *slots);
 		for (int64_t k = 0; k < count; k++) {
 			bool inside = slots[k] >= 0 && slots[k] < most && slots[k] <= INT32_MAX;
-			flaw found = inside ? visit(layer, (int32_t)slots[k]) : FLAW_LAYOUT;
+			flaw found = inside ? visit(ckv, layer, (int32_t)(i + k), slots[k]) : FLAW_LAYOUT;
 			if (found) {
 				return found;
 			}
@@ -142,129 +176,186 @@ static flaw visit_slots(layer_view *layer, const struct ggml_tensor *node, slot_
 	return FLAW_NONE;
 }
 
-static flaw add_cell(layer_view *layer, int32_t cell) {
-	layer->cells[layer->n_cells++] = cell;
+static flaw add_cell(ckv_llama *ckv, layer_view *layer, int32_t row, int64_t slot) {
+	ubatch_view *now = &ckv->seen.now;
+	if (is_mine(&ckv->seen, layer->k_root, row, slot)) {
+		now->rows[now->n_rows++] = row;
+		layer->cells[layer->n_cells++] = (int32_t)slot;
+	}
 	return FLAW_NONE;
 }
 
-static flaw check_cell(layer_view *layer, int32_t cell) {
+static flaw check_cell(ckv_llama *ckv, layer_view *layer, int32_t row, int64_t slot) {
+	(void)ckv;
+	(void)row;
 	for (int32_t t = 0; t < layer->n_tokens; t++) {
-		if (layer->cells[t] == cell) {
+		if (layer->cells[t] == slot) {
 			return FLAW_STALE;
 		}
 	}
 	return FLAW_NONE;
 }
 
-/* Where the tokens of this ubatch went. */
-static flaw read_write(ckv_llama *ckv, const struct ggml_tensor *node) {
-	int64_t n = node->src[1]->ne[0];
-	layer_view *layer = find_layer(ckv, cache_layer(root_of(node), "cache_k_l"));
-	if (!layer || n > INT32_MAX / 4 || !grow_cells(ckv, layer, (int32_t)n)) {
-		return FLAW_MEMORY;
-	}
-	layer->n_cells = layer->n_tokens;
-	layer->written = true;
-	return visit_slots(layer, node, add_cell);
-}
+/* ----------------------------------------------------------------------------------------------------- tokens, rotation */
 
-/* A write that is not observed: does it overwrite what was? */
-static flaw read_foreign_write(ckv_llama *ckv, const struct ggml_tensor *node) {
-	layer_view *layer = find_layer(ckv, cache_layer(root_of(node), "cache_k_l"));
-	return layer ? visit_slots(layer, node, check_cell) : FLAW_MEMORY;
-}
-
-/* The last `window` queries of the ubatch into the ring. */
-static flaw read_queries(ckv_llama *ckv, layer_view *layer, const struct ggml_tensor *q, int32_t n) {
-	int32_t window = ckv->seen.window;
-	size_t heads = (size_t)layer->n_heads, row = (size_t)layer->dim_k * sizeof(float);
-	if (window == 0) {
+/* The ids of our rows, where the policy's chunks go by the text. */
+static flaw read_tokens(ckv_llama *ckv, int32_t position) {
+	observation *seen = &ckv->seen;
+	const struct ggml_tensor *ids = seen->now.token_ids;
+	int32_t need = position + seen->now.n_rows;
+	if (!(seen->needs & CKV_NEED_CHUNKS) || seen->now.n_rows == 0) {
 		return FLAW_NONE;
 	}
-	if (q->type != GGML_TYPE_F32 || q->nb[0] != sizeof(float)) {
-		return FLAW_LAYOUT;
-	}
-	if (!layer->queries) {
-		layer->queries = ckv_llama_alloc(ckv, (size_t)window * heads, row);
-		if (!layer->queries) {
+	if (need > seen->token_capacity) {
+		int32_t capacity = need > 2 * seen->token_capacity ? need : 2 * seen->token_capacity;
+		llama_token *bigger = ckv_llama_grow(ckv, seen->tokens, position, capacity, sizeof *bigger);
+		if (!bigger) {
 			return FLAW_MEMORY;
 		}
+		seen->tokens = bigger;
+		seen->token_capacity = capacity;
 	}
-	for (int32_t i = n > window ? n - window : 0; i < n; i++) {
-		char *out = (char *)layer->queries + (size_t)((layer->n_tokens + i) % window) * heads * row;
-		size_t from = (size_t)i * q->nb[1];
-		if (q->nb[2] == row) {
-			ggml_backend_tensor_get(q, out, from, heads * row);
-			continue;
-		}
-		for (size_t h = 0; h < heads; h++) {
-			ggml_backend_tensor_get(q, out + h * row, from + h * q->nb[2], row);
+	for (int32_t i = 0; i < seen->now.n_rows; i++) {
+		size_t row = (size_t)seen->now.rows[i];
+		seen->tokens[position + i] = -1; /* a batch of embeddings has none */
+		if (ids && ids->type == GGML_TYPE_I32 && row < (size_t)ids->ne[0]) {
+			ggml_backend_tensor_get(ids, &seen->tokens[position + i], row * sizeof(int32_t), sizeof(int32_t));
 		}
 	}
 	return FLAW_NONE;
 }
 
-/* Cells that the ubatch's last query may see: mask 0. */
-static flaw read_mask(ckv_llama *ckv, layer_view *layer, const struct ggml_tensor *mask, int32_t n) {
+static flaw copy_rotation(ckv_llama *ckv, const struct ggml_tensor *matrix, rotation *to) {
+	if (!matrix || to->n) {
+		return FLAW_NONE;
+	}
+	size_t n = (size_t)matrix->ne[0];
+	to->data = ckv_llama_alloc(ckv, n * n, sizeof *to->data);
+	if (!to->data) {
+		return FLAW_MEMORY;
+	}
+	ggml_backend_tensor_get(matrix, to->data, 0, n * n * sizeof *to->data);
+	to->n = (int32_t)n;
+	return FLAW_NONE;
+}
+
+/* Scorers that look at single channels want them as the model made them. */
+static flaw read_rotations(ckv_llama *ckv, const struct ggml_tensor *k_write) {
+	observation *seen = &ckv->seen;
+	if (!(seen->needs & (CKV_NEED_VALUES | CKV_NEED_MOMENTS))) {
+		return FLAW_NONE;
+	}
+	const struct ggml_tensor *v_write = seen->now.v_write;
+	flaw found = copy_rotation(ckv, ckv_llama_find_rotation(k_write->src[0]), &seen->k_turned);
+	return found || !v_write ? found : copy_rotation(ckv, ckv_llama_find_rotation(v_write->src[0]), &seen->v_turned);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ nodes */
+
+/* Where the tokens of this ubatch went. */
+static flaw read_write(ckv_llama *ckv, const struct ggml_tensor *node) {
+	observation *seen = &ckv->seen;
+	int64_t n = node->src[1]->ne[0];
+	int32_t index = key_layer(node);
+	layer_view *layer = find_layer(ckv, index);
+	if (!layer || n > INT32_MAX / 4 || !grow_cells(ckv, layer, (int32_t)n) || !reserve_rows(ckv, (int32_t)n)) {
+		return FLAW_MEMORY;
+	}
+	bool first = index <= seen->now.last_layer;
+	begin_ubatch(seen, index, (int32_t)n);
+	layer->k_root = ckv_llama_root(node);
+	layer->n_cells = layer->n_tokens;
+	seen->now.n_rows = 0;
+	flaw found = visit_slots(ckv, layer, node, add_cell);
+	layer->written = seen->now.n_rows > 0;
+	return found || !first ? found : read_tokens(ckv, layer->n_tokens);
+}
+
+/* A write that is not observed: does it overwrite what was? */
+static flaw read_foreign_write(ckv_llama *ckv, const struct ggml_tensor *node) {
+	layer_view *layer = get_layer(ckv, key_layer(node));
+	return layer ? visit_slots(ckv, layer, node, check_cell) : FLAW_NONE;
+}
+
+static void fill_shape(layer_view *layer, const struct ggml_tensor *node) {
+	const struct ggml_tensor *q = node->src[0], *k = node->src[1], *v = node->src[2];
+	float params[3];
+	memcpy(params, node->op_params, sizeof params);
+	layer->k_root = ckv_llama_root(k);
+	layer->v_root = ckv_llama_root(v);
+	layer->n_heads = (int32_t)q->ne[2];
+	layer->n_kv_heads = (int32_t)k->ne[2];
+	layer->dim_k = (int32_t)k->ne[0];
+	layer->dim_v = (int32_t)v->ne[0];
+	layer->scale = params[0];
+	layer->logit_cap = params[2];
+	layer->sinks = node->src[4] != NULL;
+}
+
+/* Cells that our last query of the ubatch may see: mask 0. */
+static flaw read_mask(ckv_llama *ckv, layer_view *layer, const struct ggml_tensor *mask, size_t in_stream) {
+	const ubatch_view *now = &ckv->seen.now;
 	if (!mask || mask->type != GGML_TYPE_F16) {
 		return FLAW_LAYOUT;
 	}
-	size_t n_kv = (size_t)mask->ne[0];
+	size_t n_kv = (size_t)mask->ne[0], last = (size_t)now->rows[now->n_rows - 1];
 	uint16_t *row = ckv_llama_alloc(ckv, n_kv, sizeof *row);
 	if (!row) {
 		return FLAW_MEMORY;
 	}
-	ggml_backend_tensor_get(mask, row, (size_t)(n - 1) * mask->nb[1], n_kv * sizeof *row);
+	size_t from = last / in_stream * mask->nb[3] + last % in_stream * mask->nb[1];
+	ggml_backend_tensor_get(mask, row, from, n_kv * sizeof *row);
 	int32_t visible = 0;
 	for (size_t i = 0; i < n_kv; i++) {
 		visible += (row[i] & 0x7fff) == 0;
 	}
 	ckv_llama_release(ckv, row);
-	layer->full = visible == layer->n_tokens + n;
+	layer->full = visible == layer->n_tokens + now->n_rows;
 	return FLAW_NONE;
 }
 
 static flaw read_node(ckv_llama *ckv, const struct ggml_tensor *node) {
+	observation *seen = &ckv->seen;
 	const struct ggml_tensor *q = node->src[0];
-	int32_t index = cache_layer(root_of(node->src[1]), "cache_k_l"), n = (int32_t)q->ne[1];
+	int32_t index = ckv_llama_cache_layer(ckv_llama_root(node->src[1]), "cache_k_l"), n = (int32_t)(q->ne[1] * q->ne[3]);
 	float max_bias;
 	memcpy(&max_bias, (const char *)node->op_params + sizeof(float), sizeof max_bias);
-	if (index < 0 || cache_layer(root_of(node->src[2]), "cache_v_l") != index) {
+	if (index < 0 || ckv_llama_cache_layer(ckv_llama_root(node->src[2]), "cache_v_l") != index) {
 		return FLAW_LAYOUT;
 	}
 	if (max_bias != 0.0f) {
 		return FLAW_BIAS;
 	}
-	if (q->ne[3] != 1) {
+	if (q->ne[3] != 1 && !seen->mine) {
 		return FLAW_STREAMS;
 	}
-	layer_view *layer = find_layer(ckv, index);
-	if (!layer) {
-		return FLAW_MEMORY;
+	layer_view *layer = get_layer(ckv, index);
+	if (!layer || !layer->written) {
+		/* A later layer that shares this one's cache adds nothing, nor does a ubatch of other sequences; a cache that nothing was
+		 * written to is none of ours. */
+		return layer ? FLAW_NONE : FLAW_LAYOUT;
 	}
-	if (!layer->written) {
-		/* A later layer that shares this one's cache adds nothing; a cache that nothing was written to is none of ours. */
-		return layer->n_tokens > 0 ? FLAW_NONE : FLAW_LAYOUT;
-	}
-	if (layer->n_cells != layer->n_tokens + n) {
+	if (n != seen->now.n_tokens || layer->n_cells != layer->n_tokens + seen->now.n_rows) {
 		return FLAW_LAYOUT;
 	}
 	fill_shape(layer, node);
-	flaw found = read_queries(ckv, layer, q, n);
-	found = found ? found : read_mask(ckv, layer, node->src[3], n);
-	layer->n_tokens += found ? 0 : n;
+	flaw found = read_mask(ckv, layer, node->src[3], (size_t)q->ne[1]);
+	found = found ? found : ckv_llama_read_queries(ckv, layer, node);
+	layer->n_tokens += found ? 0 : seen->now.n_rows;
 	layer->written = false;
+	seen->now.attention = node;
+	seen->now.pending = index;
 	return found;
 }
 
 /* Adds up the cache tensors as a graph writes to them, layer after layer; the first layer starts anew. */
 static void note_allocation(ckv_llama *ckv, const struct ggml_tensor *root) {
-	int32_t layer = cache_layer(root, "cache_k_l");
+	int32_t layer = ckv_llama_cache_layer(root, "cache_k_l");
 	if (layer >= 0) {
 		ckv->cache_alloc = layer <= ckv->alloc_layer ? 0 : ckv->cache_alloc;
 		ckv->alloc_layer = layer;
 		ckv->cache_alloc += ggml_nbytes(root);
-	} else if (cache_layer(root, "cache_v_l") == ckv->alloc_layer) {
+	} else if (ckv_llama_cache_layer(root, "cache_v_l") == ckv->alloc_layer) {
 		ckv->cache_alloc += ggml_nbytes(root);
 	}
 }
@@ -279,6 +370,11 @@ static const layer_view *watched(const observation *seen) {
 	return NULL;
 }
 
+static bool joins_stream(const observation *seen, const struct ggml_tensor *node) {
+	return (seen->needs & CKV_NEED_SIMILARITY) && seen->now.pending >= 0 && node->op == GGML_OP_ADD && node->ne[1] > 0 &&
+	       ckv_llama_residual(node, seen->now.attention, seen->n_embd) >= 0;
+}
+
 static bool wanted(const ckv_llama *ckv, const struct ggml_tensor *node) {
 	const observation *seen = &ckv->seen;
 	bool write = node->op == GGML_OP_SET_ROWS;
@@ -286,42 +382,82 @@ static bool wanted(const ckv_llama *ckv, const struct ggml_tensor *node) {
 		return false;
 	}
 	if (seen->active) {
-		return node->op == GGML_OP_FLASH_ATTN_EXT || (write && cache_layer(root_of(node), "cache_k_l") >= 0);
+		return node->op == GGML_OP_FLASH_ATTN_EXT || (write && key_layer(node) >= 0) || joins_stream(seen, node);
 	}
 	const layer_view *layer = write ? watched(seen) : NULL;
-	return layer && layer->k_root == root_of(node);
+	return layer && layer->k_root == ckv_llama_root(node);
 }
 
-static void read_wanted(ckv_llama *ckv, const struct ggml_tensor *node) {
+static flaw read_wanted(ckv_llama *ckv, const struct ggml_tensor *node) {
 	observation *seen = &ckv->seen;
 	if (!seen->active) {
-		seen->flaw = seen->sliding ? FLAW_STALE : read_foreign_write(ckv, node);
-	} else {
-		seen->flaw = node->op == GGML_OP_SET_ROWS ? read_write(ckv, node) : read_node(ckv, node);
+		return seen->sliding ? FLAW_STALE : read_foreign_write(ckv, node);
 	}
+	switch (node->op) {
+	case GGML_OP_SET_ROWS: return read_write(ckv, node);
+	case GGML_OP_FLASH_ATTN_EXT: return read_node(ckv, node);
+	default: return ckv_llama_read_similarity(ckv, node);
+	}
+}
+
+/* Nodes that are only remembered: they need not be computed one by one. */
+static void remember(ckv_llama *ckv, const struct ggml_tensor *node) {
+	ubatch_view *now = &ckv->seen.now;
+	if (node->op == GGML_OP_GET_ROWS && node->src[1] && strcmp(node->src[1]->name, "inp_tokens") == 0) {
+		now->token_ids = node->src[1];
+	} else if (node->op == GGML_OP_SET_ROWS) {
+		note_allocation(ckv, ckv_llama_root(node));
+		if (ckv_llama_cache_layer(ckv_llama_root(node), "cache_v_l") >= 0) {
+			now->v_write = node;
+		}
+	}
+}
+
+static flaw read_rotations_of(ckv_llama *ckv, const struct ggml_tensor *node) {
+	bool keys = node->op == GGML_OP_SET_ROWS && ckv->seen.active && !ckv->seen.flaw && key_layer(node) >= 0;
+	return keys ? read_rotations(ckv, node) : FLAW_NONE;
 }
 
 bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user) {
 	ckv_llama *ckv = user;
+	bool hide = ckv_llama_hide_wants(ckv, tensor);
 	if (ask) {
-		if (tensor->op == GGML_OP_SET_ROWS) {
-			note_allocation(ckv, root_of(tensor));
+		remember(ckv, tensor);
+		if (hide) {
+			ckv_llama_hide_before(ckv, tensor);
 		}
 		ckv->next_asked = ckv->next && ckv->next(tensor, true, ckv->next_user);
-		return wanted(ckv, tensor) || ckv->next_asked;
+		return wanted(ckv, tensor) || ckv->next_asked || hide;
 	}
 	if (wanted(ckv, tensor)) {
-		read_wanted(ckv, tensor);
+		ckv->seen.flaw = read_wanted(ckv, tensor);
+		ckv->seen.flaw = ckv->seen.flaw ? ckv->seen.flaw : read_rotations_of(ckv, tensor);
+	}
+	if (hide) {
+		ckv_llama_hide_after(ckv, tensor);
 	}
 	return ckv->next_asked ? ckv->next(tensor, false, ckv->next_user) : true;
 }
+
+/* ----------------------------------------------------------------------------------------------------- begin and end */
 
 /* What was observed of this sequence still stands, and reaches to position n at least. */
 static bool goes_on(const ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, int32_t n) {
 	const observation *seen = &ckv->seen;
 	bool same = seen->ctx == ctx && seen->memory == (const void *)llama_get_memory(ctx) && seen->seq == seq && !seen->flaw;
 	int32_t observed = ckv_llama_observed_tokens(ckv);
-	return same && (observed == n || (observed > n && !seen->sliding));
+	return same && (observed == n || (observed > n && !seen->sliding && ckv_llama_can_rewind(ckv)));
+}
+
+static ckv_status refuse_begin(ckv_llama *ckv, llama_seq_id seq, int32_t n) {
+	if (!ckv_llama_can_rewind(ckv) && ckv_llama_observed_tokens(ckv) > n) {
+		return ckv_llama_fail(ckv, CKV_ERR_STATE,
+		                      "policy '%s' sums over all queries, and tokens of sequence %d were taken back: observe it from its "
+		                      "first token",
+		                      ckv_ctx_params(ckv->core)->preset, seq);
+	}
+	return ckv_llama_fail(ckv, CKV_ERR_STATE,
+	                      "sequence %d already has %d tokens that were not observed: observe it from its first token", seq, n);
 }
 
 ckv_status ckv_llama_observe_begin(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {
@@ -340,19 +476,21 @@ ckv_status ckv_llama_observe_begin(ckv_llama *ckv, struct llama_context *ctx, ll
 	observation *seen = &ckv->seen;
 	int32_t n = llama_memory_seq_pos_max(llama_get_memory(ctx), seq) + 1;
 	if (n > 0 && !goes_on(ckv, ctx, seq, n)) {
-		return ckv_llama_fail(ckv, CKV_ERR_STATE,
-		                      "sequence %d already has %d tokens that were not observed: observe it from its first token",
-		                      seq, n);
+		return refuse_begin(ckv, seq, n);
 	}
 	if (n == 0) {
 		ckv_llama_observe_clear(ckv);
 	} else if (ckv_llama_observed_tokens(ckv) > n) {
 		ckv_llama_observe_rewind(ckv, n);
 	}
+	const struct llama_model *model = llama_get_model(ctx);
+	seen->needs = needs.flags;
 	seen->window = needs.n_queries;
+	seen->sinks = ckv_ctx_params(ckv->core)->sinks;
+	seen->n_embd = llama_model_n_embd(model);
 	seen->ctx = ctx;
 	seen->memory = llama_get_memory(ctx);
-	seen->sliding = llama_model_n_swa(llama_get_model(ctx)) > 0;
+	seen->sliding = llama_model_n_swa(model) > 0;
 	seen->seq = seq;
 	seen->active = true;
 	return CKV_OK;
@@ -363,5 +501,35 @@ ckv_status ckv_llama_observe_end(ckv_llama *ckv) {
 		return CKV_ERR_ARG;
 	}
 	ckv->seen.active = false;
+	return CKV_OK;
+}
+
+ckv_status ckv_llama_expect(ckv_llama *ckv, const struct llama_batch *batch) {
+	if (!ckv || !batch || batch->n_tokens < 1) {
+		return CKV_ERR_ARG;
+	}
+	ckv_llama_begin(ckv);
+	observation *seen = &ckv->seen;
+	if (!seen->active) {
+		return ckv_llama_fail(ckv, CKV_ERR_STATE, "nothing is observed: call ckv_llama_observe_begin first");
+	}
+	uint8_t *mine = ckv_llama_grow(ckv, NULL, 0, batch->n_tokens, sizeof *mine);
+	if (!mine) {
+		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the ids of a batch of %d tokens", batch->n_tokens);
+	}
+	for (int32_t i = 0; i < batch->n_tokens; i++) {
+		mine[i] = batch->n_seq_id && batch->seq_id ? batch->seq_id[i][0] == seen->seq : seen->seq == 0;
+		if (batch->n_seq_id && batch->n_seq_id[i] != 1) {
+			ckv_llama_release(ckv, mine);
+			return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED, "token %d of the batch belongs to %d sequences", i,
+			                      batch->n_seq_id[i]);
+		}
+	}
+	ckv_llama_release(ckv, seen->mine);
+	seen->mine = mine;
+	seen->n_expected = batch->n_tokens;
+	seen->expected_at = 0;
+	seen->now.last_layer = INT32_MAX;
+	seen->now.n_tokens = 0;
 	return CKV_OK;
 }

@@ -1,4 +1,4 @@
-/* The prompt through llama_decode in batches, observed. */
+/* The prompt through llama_decode in batches, observed; and a question after a compressed document, unobserved. */
 #include "adapters/llama/internal.h"
 
 /* batch comes from llama_batch_init with room for its n_tokens. */
@@ -58,7 +58,21 @@ ckv_status ckv_llama_prefill(ckv_llama *ckv, struct llama_context *ctx, llama_se
 	ckv_llama_observe_end(ckv);
 	if (status) {
 		/* llama.cpp takes a failed batch back; so does the observation, and the prefill can go on from there. */
-		ckv_llama_observe_rewind(ckv, llama_memory_seq_pos_max(llama_get_memory(ctx), seq) + 1);
+		int32_t n = llama_memory_seq_pos_max(llama_get_memory(ctx), seq) + 1;
+		bool torn = !ckv_llama_can_rewind(ckv) && ckv_llama_observed_tokens(ckv) != n;
+		ckv->seen.flaw = torn && !ckv->seen.flaw ? FLAW_TORN : ckv->seen.flaw;
+		ckv_llama_observe_rewind(ckv, n);
 	}
+	return status;
+}
+
+ckv_status ckv_llama_ask(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, const llama_token *tokens,
+                         int32_t n_tokens) {
+	if (!ckv || !ctx || !tokens || n_tokens < 1) {
+		return CKV_ERR_ARG;
+	}
+	ckv_status status = ckv_llama_restore(ckv, ctx, seq);
+	status = status ? status : decode_all(ckv, ctx, seq, tokens, n_tokens);
+	llama_synchronize(ctx);
 	return status;
 }

@@ -38,64 +38,110 @@ void ckv_llama_rows_free(ckv_llama *ckv, host_rows *rows) {
 	rows->copy = NULL;
 }
 
-static void decode(const void *row, float *out, size_t n, void *user) {
-	const struct ggml_type_traits *traits = user;
-	traits->to_float(row, out, (int64_t)n);
+void ckv_llama_turn_back(const rotation *turned, float *row, size_t n) {
+	enum { MOST = 1024 };
+	size_t block = turned ? (size_t)turned->n : 0;
+	float out[MOST];
+	for (size_t at = 0; block && block <= MOST && at + block <= n; at += block) {
+		/* Orthogonal: the transpose undoes it. */
+		memset(out, 0, block * sizeof *out);
+		for (size_t i = 0; i < block; i++) {
+			const float *of_row = turned->data + i * block;
+			for (size_t j = 0; j < block; j++) {
+				out[j] += of_row[j] * row[at + i];
+			}
+		}
+		memcpy(row + at, out, block * sizeof *out);
+	}
 }
 
-static ckv_status key_view(ckv_llama *ckv, const layer_view *layer, const host_rows *keys, ckv_view *view) {
-	enum ggml_type type = layer->k_root->type;
-	const struct ggml_type_traits *traits = ggml_get_type_traits(type);
-	if (layer->dim_k % ggml_blck_size(type) != 0 || !traits) {
+static void decode(const void *row, float *out, size_t n, void *user) {
+	const row_reader *reader = user;
+	reader->traits->to_float(row, out, (int64_t)n);
+	ckv_llama_turn_back(reader->turned, out, n);
+}
+
+ckv_status ckv_llama_view(ckv_llama *ckv, enum ggml_type type, const host_rows *rows, int32_t heads, int32_t n_tokens,
+                          int32_t dim, row_reader *reader, ckv_view *view) {
+	reader->traits = ggml_get_type_traits(type);
+	reader->type = type;
+	if (dim % ggml_blck_size(type) != 0 || !reader->traits) {
 		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED, "cache type %s cuts heads of %d in the middle of a block",
-		                      ggml_type_name(type), layer->dim_k);
+		                      ggml_type_name(type), dim);
 	}
-	view->data = keys->data;
+	*view = (ckv_view){.data = rows->data,
+	                   .n_heads = heads,
+	                   .n_tokens = n_tokens,
+	                   .head_dim = dim,
+	                   .stride_head = ggml_row_size(type, dim),
+	                   .stride_token = rows->stride};
 	view->dtype = type == GGML_TYPE_F32    ? CKV_F32
 	              : type == GGML_TYPE_F16  ? CKV_F16
 	              : type == GGML_TYPE_BF16 ? CKV_BF16
 	                                       : CKV_DECODED;
-	view->n_heads = layer->n_kv_heads;
-	view->n_tokens = layer->n_tokens;
-	view->head_dim = layer->dim_k;
-	view->stride_head = ggml_row_size(type, layer->dim_k);
-	view->stride_token = keys->stride;
 	if (view->dtype == CKV_DECODED) {
-		if (!traits->to_float) {
+		if (!reader->traits->to_float) {
 			return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED, "cache type %s can't be decoded", ggml_type_name(type));
 		}
 		view->row_bytes = view->stride_head;
 		view->decode = decode;
-		union {
-			const struct ggml_type_traits *constant;
-			void *plain;
-		} user = {traits};
-		view->decode_user = user.plain; /* only read */
+		view->decode_user = reader;
 	}
 	return CKV_OK;
 }
 
-ckv_status ckv_llama_layer(ckv_llama *ckv, const layer_view *layer, const host_rows *keys, float *queries, ckv_layer *out) {
+/* The window's queries in order, from the ring. */
+static void fill_queries(const ckv_llama *ckv, const layer_view *layer, float *queries, ckv_view *view) {
 	int32_t window = ckv->seen.window, n = layer->n_tokens < window ? layer->n_tokens : window;
-	size_t heads = (size_t)layer->n_heads, row = (size_t)layer->dim_k;
-	ckv_layer_init(out);
-	out->index = layer->index;
-	out->scale = layer->scale;
-	out->logit_cap = layer->logit_cap;
-	ckv_status status = key_view(ckv, layer, keys, &out->k);
-	if (status || n == 0) {
-		return status;
-	}
+	size_t heads = (size_t)layer->n_heads, dim = (size_t)layer->dim_k, row = heads * dim;
 	for (int32_t i = 0; i < n; i++) {
 		size_t from = (size_t)((layer->n_tokens - n + i) % window);
-		memcpy(queries + (size_t)i * heads * row, layer->queries + from * heads * row, heads * row * sizeof *queries);
+		float *to = queries + (size_t)i * row;
+		memcpy(to, layer->queries + from * row, row * sizeof *queries);
+		ckv_llama_turn_back(&ckv->seen.k_turned, to, row); /* known only where keys are turned back too */
 	}
-	out->q = (ckv_view){.data = queries,
-	                    .dtype = CKV_F32,
-	                    .n_heads = layer->n_heads,
-	                    .n_tokens = n,
-	                    .head_dim = layer->dim_k,
-	                    .stride_head = row * sizeof *queries,
-	                    .stride_token = heads * row * sizeof *queries};
-	return CKV_OK;
+	if (n > 0) {
+		*view = (ckv_view){.data = queries,
+		                   .dtype = CKV_F32,
+		                   .n_heads = layer->n_heads,
+		                   .n_tokens = n,
+		                   .head_dim = layer->dim_k,
+		                   .stride_head = dim * sizeof *queries,
+		                   .stride_token = row * sizeof *queries};
+	}
+}
+
+ckv_status ckv_llama_layer(ckv_llama *ckv, const layer_view *layer, float *queries, layer_input *in) {
+	const observation *seen = &ckv->seen;
+	memset(in, 0, sizeof *in);
+	ckv_layer_init(&in->layer);
+	in->layer.index = layer->index;
+	in->layer.scale = layer->scale;
+	in->layer.logit_cap = layer->logit_cap;
+	in->layer.moments = layer->moments;
+	in->layer.rope = layer->rope;
+	in->layer.mass = layer->mass;
+	in->layer.mass_stride = layer->mass_stride;
+	in->key_reader.turned = &seen->k_turned;
+	in->value_reader.turned = &seen->v_turned;
+	fill_queries(ckv, layer, queries, &in->layer.q);
+	ckv_status status = ckv_llama_rows(ckv, layer, layer->k_root, &in->keys);
+	status = status ? status
+	                : ckv_llama_view(ckv, layer->k_root->type, &in->keys, layer->n_kv_heads, layer->n_tokens, layer->dim_k,
+	                                 &in->key_reader, &in->layer.k);
+	if (status == CKV_OK && (seen->needs & CKV_NEED_VALUES)) {
+		status = ckv_llama_rows(ckv, layer, layer->v_root, &in->values);
+		status = status ? status
+		                : ckv_llama_view(ckv, layer->v_root->type, &in->values, layer->n_kv_heads, layer->n_tokens,
+		                                 layer->dim_v, &in->value_reader, &in->layer.v);
+	}
+	if (status) {
+		ckv_llama_layer_free(ckv, in);
+	}
+	return status;
+}
+
+void ckv_llama_layer_free(ckv_llama *ckv, layer_input *in) {
+	ckv_llama_rows_free(ckv, &in->keys);
+	ckv_llama_rows_free(ckv, &in->values);
 }

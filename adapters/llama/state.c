@@ -67,9 +67,10 @@ static uint8_t *put_layer_head(uint8_t *at, const struct ggml_tensor *root) {
 	return put(at, &row, sizeof row);
 }
 
-/* The kept rows of one tensor; each head's slice of a row may come from another token. */
+/* The kept rows of one tensor; each head's slice of a row may come from another token. Zeros where a list is shorter than the
+ * longest of all: see hide.c. */
 static ckv_status put_rows(ckv_llama *ckv, const layer_keep *keep, const struct ggml_tensor *root, int32_t dim,
-                           uint8_t *at) {
+                           int32_t n_cells, uint8_t *at) {
 	host_rows rows;
 	ckv_status status = ckv_llama_rows(ckv, keep->layer, root, &rows);
 	if (status) {
@@ -77,10 +78,15 @@ static ckv_status put_rows(ckv_llama *ckv, const layer_keep *keep, const struct 
 	}
 	size_t row = row_bytes(root), slice = keep->n_lists == 1 ? row : ggml_row_size(root->type, dim);
 	for (int32_t list = 0; list < keep->n_lists; list++) {
-		const int32_t *positions = keep->positions + (size_t)list * (size_t)keep->n_keep;
-		for (int32_t i = 0; i < keep->n_keep; i++) {
-			const uint8_t *from = rows.data + (size_t)positions[i] * rows.stride + (size_t)list * slice;
-			memcpy(at + (size_t)i * row + (size_t)list * slice, from, slice);
+		const int32_t *positions = keep->positions + keep->offsets[list];
+		int32_t n = keep->offsets[list + 1] - keep->offsets[list];
+		for (int32_t i = 0; i < n_cells; i++) {
+			uint8_t *to = at + (size_t)i * row + (size_t)list * slice;
+			if (i < n) {
+				memcpy(to, rows.data + (size_t)positions[i] * rows.stride + (size_t)list * slice, slice);
+			} else {
+				memset(to, 0, slice);
+			}
 		}
 	}
 	ckv_llama_rows_free(ckv, &rows);
@@ -98,23 +104,24 @@ static uint8_t *put_cells(uint8_t *at, llama_seq_id seq, int32_t n_tokens, int32
 	return at;
 }
 
-static ckv_status put_tensors(ckv_llama *ckv, const layer_keep *keep, int32_t n_layers, uint8_t **at) {
+static ckv_status put_tensors(ckv_llama *ckv, const layer_keep *keep, int32_t n_layers, int32_t n_cells, uint8_t **at) {
 	for (int values = 0; values < 2; values++) {
 		for (int32_t i = 0; i < n_layers; i++) {
 			const layer_view *layer = keep[i].layer;
 			const struct ggml_tensor *root = values ? layer->v_root : layer->k_root;
 			*at = put_layer_head(*at, root);
-			ckv_status status = put_rows(ckv, &keep[i], root, values ? layer->dim_v : layer->dim_k, *at);
+			ckv_status status = put_rows(ckv, &keep[i], root, values ? layer->dim_v : layer->dim_k, n_cells, *at);
 			if (status) {
 				return status;
 			}
-			*at += (size_t)keep[i].n_keep * row_bytes(root);
+			*at += (size_t)n_cells * row_bytes(root);
 		}
 	}
 	return CKV_OK;
 }
 
-static ckv_status put_part(ckv_llama *ckv, const layer_keep *keep, int32_t n_layers, int32_t n_tokens, uint8_t **at) {
+static ckv_status put_part(ckv_llama *ckv, const layer_keep *keep, int32_t n_layers, int32_t n_tokens, int32_t n_cells,
+                           uint8_t **at) {
 	const layer_view *first = keep[0].layer;
 	size_t streams = n_streams(first), own = (size_t)first->cells[0] / (size_t)first->k_root->ne[1];
 	ckv_status status = CKV_OK;
@@ -124,10 +131,10 @@ static ckv_status put_part(ckv_llama *ckv, const layer_keep *keep, int32_t n_lay
 			*at = put_u32(*at, 0);
 			continue;
 		}
-		*at = put_cells(*at, ckv->seen.seq, n_tokens, keep[0].n_keep);
+		*at = put_cells(*at, ckv->seen.seq, n_tokens, n_cells);
 		*at = put_u32(*at, 0); /* V is not transposed */
 		*at = put_u32(*at, (uint32_t)n_layers);
-		status = put_tensors(ckv, keep, n_layers, at);
+		status = put_tensors(ckv, keep, n_layers, n_cells, at);
 	}
 	return status;
 }
@@ -150,22 +157,36 @@ static ckv_status put_window_part(ckv_llama *ckv, struct llama_context *ctx, siz
 }
 
 /* Takes the place of what was held before, now that it is complete. */
-static void hold(ckv_llama *ckv, struct llama_context *ctx, uint8_t *data, size_t size) {
+static void hold(ckv_llama *ckv, struct llama_context *ctx, uint8_t *data, size_t size, bool holes, bool by_head) {
 	ckv_llama_drop(ckv);
-	ckv->held = (held_state){data, size, llama_get_model(ctx)};
+	ckv->held = (held_state){data, size, llama_get_model(ctx), holes, by_head};
+}
+
+/* Whether some layer is shorter than n_cells; and whether heads of one layer differ. */
+static void find_shorter(const layer_keep *keep, int32_t n_layers, int32_t n_cells, bool *holes, bool *by_head) {
+	*holes = *by_head = false;
+	for (int32_t i = 0; i < n_layers; i++) {
+		const int32_t *offsets = keep[i].offsets;
+		for (int32_t list = 0; list < keep[i].n_lists; list++) {
+			int32_t n = offsets[list + 1] - offsets[list];
+			*holes = *holes || n < n_cells;
+			*by_head = *by_head || n != keep[i].n_keep;
+		}
+	}
 }
 
 ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, const layer_keep *keep, int32_t n_layers,
-                                 bool sliding, int32_t n_tokens) {
+                                 bool sliding, int32_t n_tokens, int32_t n_cells) {
 	size_t window = sliding ? window_part_size(ctx, ckv->seen.seq) : 0;
-	size_t size = HEAD_BYTES + part_size(keep, n_layers, (size_t)keep[0].n_keep) + window;
+	size_t size = HEAD_BYTES + part_size(keep, n_layers, (size_t)n_cells) + window;
+	bool holes, by_head;
 	uint8_t *data = ckv_llama_alloc(ckv, size, 1);
 	if (!data) {
 		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the kept rows (%zu bytes)", size);
 	}
 	uint8_t *at = put_u32(data, state_magic);
 	at = put_u32(at, (uint32_t)ckv->seen.seq);
-	ckv_status status = put_part(ckv, keep, n_layers, n_tokens, &at);
+	ckv_status status = put_part(ckv, keep, n_layers, n_tokens, n_cells, &at);
 	if (status == CKV_OK && sliding) {
 		status = put_window_part(ckv, ctx, window, &at);
 	}
@@ -173,7 +194,8 @@ ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, cons
 		ckv_llama_release(ckv, data);
 		return status;
 	}
-	hold(ckv, ctx, data, size);
+	find_shorter(keep, n_layers, n_cells, &holes, &by_head);
+	hold(ckv, ctx, data, size, holes, by_head);
 	return CKV_OK;
 }
 
@@ -188,7 +210,7 @@ ckv_status ckv_llama_state_copy(ckv_llama *ckv, struct llama_context *ctx, llama
 		ckv_llama_release(ckv, data);
 		return ckv_llama_fail(ckv, CKV_ERR_HOST, "llama.cpp did not give the state of sequence %d", seq);
 	}
-	hold(ckv, ctx, data, size);
+	hold(ckv, ctx, data, size, ckv->hide.armed, ckv->hide.by_head);
 	return CKV_OK;
 }
 

@@ -236,6 +236,9 @@ typedef struct ckv_rope {
  * float products, as the models compute them. */
 CKV_API void ckv_rope_turn(const ckv_rope *rope, int32_t position, float factor, float *row);
 
+/* The same for n rows of one position, `stride` floats apart. */
+CKV_API void ckv_rope_turn_rows(const ckv_rope *rope, int32_t position, float factor, float *rows, size_t n, size_t stride);
+
 typedef struct ckv_moments ckv_moments;
 
 /* One layer's cache as the core sees it. Start from ckv_layer_init. What is not needed stays zero. */

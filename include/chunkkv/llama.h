@@ -122,10 +122,17 @@ CKV_API ckv_status ckv_llama_compress(ckv_llama *ckv, struct llama_context *ctx,
 CKV_API ckv_status ckv_llama_extract(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
                                      ckv_llama_report *report);
 
+/* What the last compress or extract kept: positions of list `list` of the report's layer number `layer`, ascending, valid until
+ * the next. Returns how many lists the layer has: 1 (the same for all KV heads), the KV heads, or 0 when all was kept without a
+ * look, or there is no such layer; the outputs are then not touched, nor for a list that is none. */
+CKV_API int32_t ckv_llama_positions(const ckv_llama *ckv, int32_t layer, int32_t list, const int32_t **positions, int32_t *n);
+
 /* Layers, or heads, that keep fewer tokens than others (mode=reference, pyramid, squeeze, adaptive_head): llama.cpp has as many
  * cells in all of them. The rows beyond a layer's own are zeros, which the ckv_llama hides from attention while the context
  * decodes: by the mask where only layers differ, by computing the layer's attention itself where heads do. It must then stay
- * attached, and the state must not leave the process. */
+ * attached, and the state must not leave the process. Should there be no memory for it, llama_decode can't be made to fail; ask
+ * ckv_llama_check: CKV_ERR_NOMEM means that what was decoded since the last restore is void. */
+CKV_API ckv_status ckv_llama_check(const ckv_llama *ckv);
 
 /* The second half: puts the held rows into sequence seq of a context of the same model, cache types, n_seq_max and
  * kv_unified (whatever the sequence had is gone, on failure too). They stay held, and can be put into several contexts;

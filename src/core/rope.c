@@ -3,13 +3,20 @@
 
 #include <math.h>
 
-void ckv_rope_turn(const ckv_rope *rope, int32_t position, float factor, float *row) {
+void ckv_rope_turn_rows(const ckv_rope *rope, int32_t position, float factor, float *rows, size_t n, size_t stride) {
 	int32_t half = rope->n_dims / 2;
 	for (int32_t i = 0; i < half; i++) {
-		float *a = row + (rope->interleaved ? 2 * i : i), *b = rope->interleaved ? a + 1 : a + half;
 		double angle = (double)((float)position * rope->inv_freq[i]);
-		double c = cos(angle), s = sin(angle), x = (double)*a, y = (double)*b;
-		*a = (float)((double)factor * (c * x - s * y));
-		*b = (float)((double)factor * (s * x + c * y));
+		double c = (double)factor * cos(angle), s = (double)factor * sin(angle);
+		float *a = rows + (rope->interleaved ? 2 * i : i), *b = rope->interleaved ? a + 1 : a + half;
+		for (size_t k = 0; k < n; k++, a += stride, b += stride) {
+			double x = (double)*a, y = (double)*b;
+			*a = (float)(c * x - s * y);
+			*b = (float)(s * x + c * y);
+		}
 	}
+}
+
+void ckv_rope_turn(const ckv_rope *rope, int32_t position, float factor, float *row) {
+	ckv_rope_turn_rows(rope, position, factor, row, 1, 0);
 }
