@@ -11,8 +11,14 @@
 /* Exit statuses. */
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
+enum { MAX_QUESTIONS = 256 };
+
 typedef struct run_options {
-	const char *model, *document, *question, *policy, *keep, *chat_template, *cache_type, *system;
+	const char *model, *document, *policy, *keep, *chat_template, *cache_type, *system;
+	const char *question; /* the first -p; NULL: read from standard input */
+	const char *questions[MAX_QUESTIONS];
+	int32_t n_questions; /* of -p */
+	bool agnostic;       /* the document is compressed before any question is seen */
 	int32_t n_predict, n_ctx, n_threads, n_gpu_layers, n_ubatch, top_k;
 	uint32_t seed;
 	double temperature, top_p, min_p;
@@ -50,29 +56,44 @@ void text_sanitise(char *string);
 int utf8_character(const char *data, size_t left);
 
 /* ---------------------------------------------------------------- engine.c */
+/* A question of its own, asked to a document that was compressed before. */
+typedef struct engine_question {
+	buffer text;
+	llama_token *tokens; /* what follows the document: the question and the end of the chat template */
+	int32_t n_tokens;
+} engine_question;
+
 typedef struct engine {
 	const run_options *options;
-	buffer content; /* document and question */
+	buffer content; /* document and question; the document up to the question when that is none of the compression's */
 	struct llama_model *model;
 	const struct llama_vocab *vocab;
-	llama_token *prompt;
+	llama_token *prompt; /* what is prefilled and compressed */
 	int32_t n_prompt;
+	engine_question *questions; /* none when the question is in the prompt */
+	int32_t n_questions;
 } engine;
 
 /* Sends llama.cpp's log to nowhere, or to stderr when verbose; remembers its last error. */
 void engine_log(bool verbose);
 const char *engine_last_error(void);
 
-/* In this order, on a zeroed engine with its options set; each prints why not. */
-bool engine_read(engine *e);                  /* document and question */
-bool engine_load(engine *e, bool vocab_only); /* vocab_only: the model's metadata and tokens alone */
-bool engine_prompt(engine *e);                /* the tokens of both, in the chat template */
+/* vocab_only: the model's metadata and tokens alone. Prints why not. */
+bool engine_load(engine *e, bool vocab_only);
 void engine_free(engine *e);
 struct llama_context_params engine_context_params(const engine *e, int32_t n_cells, int32_t n_ubatch);
 /* A context of n_cells (of a window model at least its window and a batch), attached to ckv: what answers from a compressed
  * cache. NULL with the reason printed. */
 struct llama_context *engine_small_context(const engine *e, ckv_llama *ckv, int32_t n_cells);
 struct llama_sampler *engine_sampler(const run_options *options);
+
+/* --------------------------------------------------------------- prompt.c */
+/* engine_read, then engine_load, then engine_prompt, on a zeroed engine with its options set; each prints why not. */
+bool engine_read(engine *e);   /* document and questions */
+bool engine_prompt(engine *e); /* their tokens, in the chat template */
+void engine_drop_text(engine *e);
+/* Tokens of the longest question of its own; 0 when the question is in the prompt. */
+int32_t engine_longest_question(const engine *e);
 
 /* ------------------------------------------------------------ interrupt.c */
 void interrupt_install(void);
@@ -119,8 +140,20 @@ typedef struct divergence {
 } divergence;
 /* KL(full || other) of two next-token distributions given by their logits, added to d. */
 void divergence_add(divergence *d, const float *full, const float *other, int32_t n_vocab);
+void divergence_join(divergence *d, const divergence *other);
+double divergence_mean(const divergence *d); /* 0 when nothing was compared */
+double divergence_agreement(const divergence *d);
 
 /* --------------------------------------------------------------- report.c */
+/* A question and what was answered. */
+typedef struct exchange {
+	const char *question;       /* NULL: it is part of the prompt */
+	int32_t n_question;         /* tokens */
+	double ttft_s, ttft_full_s; /* to the first token, from the question; from the prompt when the question is part of it */
+	answer compressed, full;
+	divergence lost;
+} exchange;
+
 typedef struct run_result {
 	const run_options *options;
 	char policy[256], model_name[128];
@@ -128,12 +161,17 @@ typedef struct run_result {
 	int32_t *n_kept; /* copy of the report's array */
 	int32_t n_prompt;
 	uint64_t cache_bytes, cache_bytes_full, cache_alloc, cache_alloc_full;
-	double prefill_s, ttft_s, compact_s;
-	answer compressed, full;
-	divergence lost;
+	double prefill_s, compact_s;
+	exchange *exchanges;
+	int32_t n_exchanges;
 	uint64_t peak_rss, final_rss;
 } run_result;
+/* What all the answers lost together. */
+divergence report_lost(const run_result *r);
+void report_notes(const run_result *r, FILE *out);
 void report_table(const run_result *r, FILE *out);
+
+/* ---------------------------------------------------------- report_json.c */
 bool report_json(const run_result *r, FILE *out);
 
 #endif

@@ -40,3 +40,14 @@ void divergence_add(divergence *d, const float *full, const float *other, int32_
 	d->n++;
 	d->n_same += f.at == o.at;
 }
+
+void divergence_join(divergence *d, const divergence *other) {
+	d->sum += other->sum;
+	d->max = other->max > d->max ? other->max : d->max;
+	d->n += other->n;
+	d->n_same += other->n_same;
+}
+
+double divergence_mean(const divergence *d) { return d->n ? d->sum / d->n : 0.0; }
+
+double divergence_agreement(const divergence *d) { return d->n ? (double)d->n_same / d->n : 0.0; }

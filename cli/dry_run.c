@@ -59,30 +59,69 @@ static double model_bytes(const char *path) {
 	return stat(path, &info) == 0 ? (double)info.st_size : 0.0;
 }
 
+/* What the sizes are made of. */
+typedef struct counts {
+	int32_t prompt;  /* tokens that are prefilled and compressed */
+	int32_t longest; /* of a question that comes after them */
+	int32_t keep;
+	int64_t full_cells, kept_cells;
+} counts;
+
+static bool count(const engine *e, int32_t n_tokens, counts *c) {
+	const run_options *o = e->options;
+	c->prompt = n_tokens;
+	c->longest = engine_longest_question(e);
+	int64_t needed = (int64_t)n_tokens + (o->compare ? c->longest + o->n_predict : 0);
+	if (o->n_ctx && o->n_ctx < needed) {
+		fail("the prompt does not fit --ctx %d: give at least --ctx %lld", o->n_ctx, (long long)needed);
+		return false;
+	}
+	if (ckv_budget_resolve(o->budget, n_tokens, &c->keep)) {
+		fail("the budget %s is out of range", o->keep);
+		return false;
+	}
+	c->keep = c->keep < n_tokens ? c->keep : n_tokens;
+	c->full_cells = padded(o->n_ctx ? o->n_ctx : needed);
+	c->kept_cells = padded((int64_t)c->keep + c->longest + o->n_predict);
+	return true;
+}
+
+static void tell_tokens(const engine *e, const shape *s, const counts *c) {
+	const run_options *o = e->options;
+	printf("%d %stokens, of which %d are kept (%s); %lld layers, %lld KV heads of %lld, cache type %s\n", c->prompt,
+	       o->agnostic ? "document " : "", c->keep, o->keep, (long long)s->n_layers, (long long)s->n_kv_heads,
+	       (long long)s->dim_k, o->cache_type);
+	if (o->agnostic) {
+		printf("compressed before the question; then%s",
+		       e->n_questions > 1 ? ", one at a time, questions of" : " a question of");
+		for (int32_t i = 0; i < e->n_questions; i++) {
+			printf("%s %d", i ? "," : "", e->questions[i].n_tokens);
+		}
+		puts(" tokens");
+	}
+}
+
 static int tell(const engine *e, const shape *s, int32_t n_tokens) {
 	const run_options *o = e->options;
-	int32_t cells_needed = n_tokens + (o->compare ? o->n_predict : 0);
-	if (o->n_ctx && o->n_ctx < cells_needed) {
-		return fail("the prompt does not fit --ctx %d: give at least --ctx %d", o->n_ctx, cells_needed);
+	counts c;
+	if (!count(e, n_tokens, &c)) {
+		return EXIT_FAILED;
 	}
-	int32_t n_keep;
-	if (ckv_budget_resolve(o->budget, n_tokens, &n_keep)) {
-		return fail("the budget %s is out of range", o->keep);
-	}
-	n_keep = n_keep < n_tokens ? n_keep : n_tokens;
-	int64_t full_cells = padded(o->n_ctx ? o->n_ctx : cells_needed), kept_cells = padded((int64_t)n_keep + o->n_predict);
-	double model = model_bytes(o->model), full = cache_bytes(o, s, full_cells), kept = cache_bytes(o, s, kept_cells);
-	double need = model + full + (o->compare ? kept : cache_bytes(o, s, n_keep)), have = (double)memory_available();
+	double model = model_bytes(o->model), full = cache_bytes(o, s, c.full_cells), kept = cache_bytes(o, s, c.kept_cells);
+	double need = model + full + (o->compare ? kept : cache_bytes(o, s, c.keep)), have = (double)memory_available();
 	const char *at_most = s->window > 0 ? "at most " : "";
-	printf("%d tokens, of which %d are kept (%s); %lld layers, %lld KV heads of %lld, cache type %s\n", n_tokens, n_keep,
-	       o->keep, (long long)s->n_layers, (long long)s->n_kv_heads, (long long)s->dim_k, o->cache_type);
-	printf("full cache        %s%10.1f MB  (%lld cells)\n", at_most, full / 1e6, (long long)full_cells);
-	printf("compressed cache  %s%10.1f MB  (%lld cells: %d kept, %d for the answer)\n", at_most, kept / 1e6,
-	       (long long)kept_cells, n_keep, o->n_predict);
+	tell_tokens(e, s, &c);
+	printf("full cache        %s%10.1f MB  (%lld cells)\n", at_most, full / 1e6, (long long)c.full_cells);
+	printf("compressed cache  %s%10.1f MB  (%lld cells: %d kept, %d for %sthe answer)\n", at_most, kept / 1e6,
+	       (long long)c.kept_cells, c.keep, c.longest + o->n_predict, o->agnostic ? "question and " : "");
 	printf("model             %10.1f MB\n", model / 1e6);
 	printf("while reading the prompt about %.1f MB are needed, besides llama.cpp's working space\n", need / 1e6);
 	if (have > 0) {
 		printf("available memory  %10.1f MB: %s\n", have / 1e6, need <= have ? "it fits" : "it does NOT fit");
+	}
+	if (strcmp(o->params.layers, "uniform") != 0 || strcmp(o->params.selector, "adaptive_head") == 0) {
+		puts("(this policy keeps more in some layers or heads: the compressed cache is as long as the longest, up to the "
+		     "full one)");
 	}
 	if (s->window > 0) {
 		printf("(sliding-window layers, window %lld, hold less than is counted here, and are not compressed)\n",

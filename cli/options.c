@@ -21,6 +21,7 @@ enum {
 	OPT_TOP_K,
 	OPT_TOP_P,
 	OPT_MIN_P,
+	OPT_AGNOSTIC,
 	OPT_COMPARE,
 	OPT_JSON,
 	OPT_QUIET,
@@ -48,6 +49,7 @@ static const struct option long_options[] = {{"model", required_argument, NULL, 
                                              {"top-k", required_argument, NULL, OPT_TOP_K},
                                              {"top-p", required_argument, NULL, OPT_TOP_P},
                                              {"min-p", required_argument, NULL, OPT_MIN_P},
+                                             {"question-agnostic", no_argument, NULL, OPT_AGNOSTIC},
                                              {"compare", no_argument, NULL, OPT_COMPARE},
                                              {"json", no_argument, NULL, OPT_JSON},
                                              {"quiet", no_argument, NULL, OPT_QUIET},
@@ -58,14 +60,18 @@ static const struct option long_options[] = {{"model", required_argument, NULL, 
                                              {NULL, 0, NULL, 0}};
 
 static const char help[] =
-    "usage: chunkkv run -m MODEL.gguf [-f DOCUMENT] [-p QUESTION] [OPTION ...]\n"
+    "usage: chunkkv run -m MODEL.gguf [-f DOCUMENT] [-p QUESTION ...] [OPTION ...]\n"
     "\n"
     "Reads the document, compresses the model's KV cache, and answers the question from what is kept.\n"
     "Without -p the question is read from standard input. The answer goes to standard output, all else to standard error.\n"
     "\n"
     "  -m, --model FILE       model in GGUF format\n"
     "  -f, --file FILE        document, UTF-8 text; - for standard input\n"
-    "  -p, --prompt TEXT      question, put after the document\n"
+    "  -p, --prompt TEXT      question, put after the document; several: each is asked, see --question-agnostic\n"
+    "      --question-agnostic\n"
+    "                         compress the document before any question is seen, read it once, and ask each question to "
+    "what\n"
+    "                         is kept; else the one question is known when the cache is compressed\n"
     "      --keep BUDGET      what to keep of the cache: a share (10%) or a number of tokens (512); default 10%\n"
     "      --policy TEXT      how to choose it, e.g. chunkkv:chunk=10,window=32; default chunkkv; see chunkkv policies\n"
     "      --compare          answer with the full cache too, and measure how far the compressed one departs from it\n"
@@ -131,6 +137,7 @@ static bool parse_seed(const char *value, uint32_t *out) {
 static bool set_switch(run_options *o, int option) {
 	switch (option) {
 	case 'v': o->verbose = true; return true;
+	case OPT_AGNOSTIC: o->agnostic = true; return true;
 	case OPT_COMPARE: o->compare = true; return true;
 	case OPT_JSON: o->json = true; return true;
 	case OPT_QUIET: o->quiet = true; return true;
@@ -140,11 +147,21 @@ static bool set_switch(run_options *o, int option) {
 	}
 }
 
+static bool add_question(run_options *o, const char *text) {
+	if (o->n_questions == MAX_QUESTIONS) {
+		fail("more than %d questions (-p)", MAX_QUESTIONS);
+		return false;
+	}
+	o->questions[o->n_questions++] = text;
+	o->question = o->questions[0];
+	return true;
+}
+
 static bool set_text(run_options *o, int option, const char *value) {
 	switch (option) {
 	case 'm': o->model = value; return true;
 	case 'f': o->document = value; return true;
-	case 'p': o->question = value; return true;
+	case 'p': return add_question(o, value);
 	case OPT_KEEP: o->keep = value; return true;
 	case OPT_POLICY: o->policy = value; return true;
 	case OPT_CACHE_TYPE: o->cache_type = value; return true;
@@ -183,6 +200,22 @@ static bool find_type(run_options *o) {
 	return false;
 }
 
+/* Several questions share one compressed document, so none of them can be in its window. */
+static bool check_questions(run_options *o) {
+	bool several = o->n_questions > 1;
+	o->agnostic = o->agnostic || several;
+	if (o->agnostic && !o->document) {
+		fail("%s to a document that is compressed before: give it with -f",
+		     several ? "several questions are asked" : "with --question-agnostic the question is asked");
+		return false;
+	}
+	if (o->agnostic && o->n_questions == 0 && strcmp(o->document, "-") == 0) {
+		fail("standard input holds the document: give the question with -p");
+		return false;
+	}
+	return true;
+}
+
 /* What needs no model to be found wrong. */
 static bool check(run_options *o) {
 	ckv_error error;
@@ -202,7 +235,7 @@ static bool check(run_options *o) {
 		fail("--chat-template and --no-chat-template exclude each other");
 		return false;
 	}
-	return find_type(o);
+	return check_questions(o) && find_type(o);
 }
 
 static void set_defaults(run_options *o) {

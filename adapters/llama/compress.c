@@ -308,6 +308,16 @@ static ckv_status make_arrays(ckv_llama *ckv, size_t n) {
 	return ckv->report_layers && ckv->report_kept ? CKV_OK : ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the report");
 }
 
+/* Layers with budgets of their own may differ: only what holds for all of them is told as the reason for all. */
+static ckv_reason reason(const job *j) {
+	for (int32_t i = 1; i < j->n_layers; i++) {
+		if (j->keep[i].reason != j->keep[0].reason) {
+			return CKV_SELECTED;
+		}
+	}
+	return j->keep[0].reason;
+}
+
 static void fill_report(job *j, ckv_llama_report *report, double score_s, double move_s) {
 	ckv_llama *ckv = j->ckv;
 	for (size_t i = 0; i < (size_t)j->n_layers; i++) {
@@ -321,7 +331,7 @@ static void fill_report(job *j, ckv_llama_report *report, double score_s, double
 	                         .layers = ckv->report_layers,
 	                         .n_kept = ckv->report_kept,
 	                         .n_window_layers = ckv->seen.n_layers - j->n_layers,
-	                         .reason = j->keep[0].reason,
+	                         .reason = reason(j),
 	                         .attention_kept = attention_kept(j),
 	                         .bytes_before = bytes_held(j, j->n_tokens),
 	                         .bytes_after = bytes_held(j, j->n_cells),

@@ -379,7 +379,7 @@ CKV_API int32_t ckv_layer_source(const ckv_params *params, int32_t layer);
  * One thread at a time; may be read by several. allocator may be NULL. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM. */
 CKV_API ckv_status ckv_moments_create(ckv_moments **moments, int32_t n_heads, int32_t head_dim,
                                       const ckv_ctx_options *options);
-/* queries: float32 [H][n][d]; all of them count. Errors: CKV_ERR_ARG. */
+/* queries: [H][n][d] of any element type; all of them count. Errors: CKV_ERR_ARG. */
 CKV_API ckv_status ckv_moments_add(ckv_moments *moments, const ckv_view *queries);
 CKV_API void ckv_moments_reset(ckv_moments *moments);
 CKV_API void ckv_moments_free(ckv_moments *moments);

@@ -35,7 +35,15 @@ expect 2 'no model given' run -f "$document" -p 'Why?'
 expect 2 'nearest is .chunkkv' run -m x.gguf --policy chunkvk
 expect 2 'nearest is .window' run -m x.gguf --policy chunkkv:windw=3
 expect 2 'nearest is .snapkv' run -m x.gguf --policy chunkkv:scorer=snapk
-expect 2 'out of range' run -m x.gguf --policy chunkkv:chunk=0
+expect 2 'chunk=0 .*1 to 65536' run -m x.gguf --policy chunkkv:chunk=0
+expect 2 'entropy_keep=10 .*1 to 9' run -m x.gguf --policy egchunkkv:entropy_keep=10
+expect 2 'window.* at least 1' run -m x.gguf --policy snapkv:window=0
+expect 2 'share=0 .*0\.01 to 1' run -m x.gguf --policy squeezeattention:share=0
+expect 2 'safeguard=1\.5 .*0 to 1' run -m x.gguf --policy adakv:safeguard=1.5
+expect 2 'kernel=4 .*odd' run -m x.gguf --policy snapkv:kernel=4
+expect 2 "no chunker 'lines'; the nearest is 'line'" run -m x.gguf --policy chunkkv:chunker=lines
+expect 2 "nearest is 'pyramid'" run -m x.gguf --policy snapkv:layers=pyramd
+expect 2 "nearest is 'topk'" run -m x.gguf --policy chunkkv:selector=topc
 expect 2 'does not use .chunk' run -m x.gguf --policy snapkv:chunk=5
 expect 2 'not a token count.*10%' run -m x.gguf --keep 0.1
 expect 2 'token count' run -m x.gguf --keep 0
@@ -54,13 +62,18 @@ expect 2 'unrecognized option' run --frobnicate
 expect 1 'cannot open the model .*No such file' run -m missing.gguf -p 'Why?'
 expect 1 'not a model in GGUF' run -m text.gguf -p 'Why?'
 expect 1 'could not be loaded' run -m broken.gguf -p 'Why?'
-expect 2 "takes no 'x'" policies x
+expect 2 'question-agnostic .*-f' run -m x.gguf -p 'Why?' --question-agnostic
+expect 2 'several questions .*-f' run -m x.gguf -p 'Why?' -p 'How?'
+expect 2 'question with -p' run -m x.gguf -f - --question-agnostic
+expect 2 "no policy 'nonsense'; the nearest is" policies nonsense
+expect 2 "nearest is 'chunkkv'" policies chunkvk
+expect 2 "not 'snapkv' too" policies chunkkv snapkv
 
 "$chunkkv" nonsense >out 2>err
 [ $? = 2 ] && grep -q "no command 'nonsense'" err && n_passed=$((n_passed + 1)) || n_failed=$((n_failed + 1))
 "$chunkkv" >out 2>err
 [ $? = 2 ] && [ ! -s out ] && n_passed=$((n_passed + 1)) || n_failed=$((n_failed + 1))
-for words in --help 'run --help' 'policies --help' --version policies; do
+for words in --help 'run --help' 'policies --help' --version policies 'policies adakv' 'policies chunkkv:chunker=line'; do
 	# shellcheck disable=SC2086 # a list of words
 	if "$chunkkv" $words >out 2>err && [ -s out ] && [ ! -s err ]; then
 		n_passed=$((n_passed + 1))
@@ -79,6 +92,10 @@ if [ -n "$model" ]; then
 	expect 1 'prompt is empty' run -m "$model" -f blank.txt -p ' '
 	expect 1 'prompt is empty' run -m "$model"
 	expect 1 'does not fit --ctx 512.*--ctx' run -m "$model" -f "$document" -p 'Why?' --ctx 512
+	expect 1 'document is empty' run -m "$model" -f blank.txt -p 'Why?' --question-agnostic
+	expect 1 'question 2 is empty' run -m "$model" -f "$document" -p 'Why?' -p ' '
+	expect 1 'question 1 is empty' run -m "$model" -f "$document" --question-agnostic
+	expect 1 'does not fit --ctx 512.*--ctx' run -m "$model" -f "$document" -p 'Why?' -p 'How?' --ctx 512
 	expect 1 'needs a length' run -m "$model" --dry-run
 	"$chunkkv" run -m "$model" -p 'Why?' --chat-template nonsense >out 2>err
 	if [ $? = 1 ] && [ ! -s out ] && grep -q 'chatml' err; then n_passed=$((n_passed + 1)); else n_failed=$((n_failed + 1)) && echo "FAILED: unknown template"; fi

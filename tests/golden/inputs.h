@@ -8,11 +8,19 @@
 
 typedef struct inputs {
 	npy keys, values, queries;
-	ckv_layer layer; /* views of the three */
+	npy prerope, inv_freq; /* empty when the case has none */
+	ckv_layer layer;       /* keys, values, the last queries, rotation */
+	ckv_view all_queries;  /* before RoPE; no data when the case has none */
 	int32_t n_heads, n_tokens;
 } inputs;
 
 bool inputs_open(inputs *in, const casefile *file, note *why);
 void inputs_close(inputs *in);
+
+/* Whether the case has an input of that name. */
+bool inputs_have(const casefile *file, const char *name);
+
+/* Reads an input, which must be what case.json says of it. */
+bool inputs_array(const casefile *file, const char *name, npy *array, note *why);
 
 #endif

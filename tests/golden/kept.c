@@ -44,6 +44,32 @@ bool kept_from_array(kept *k, const npy *array, int32_t n_lists, int32_t n, note
 	return true;
 }
 
+bool kept_from_ragged(kept *k, const npy *array, const npy *offsets, int32_t n_lists, note *why) {
+	size_t lists = (size_t)n_lists;
+	if (array->type != NPY_I4 || array->rank != 1 || offsets->type != NPY_I4 || offsets->rank != 1 ||
+	    offsets->count != lists + 1) {
+		return note_set(why, "the stored positions and offsets are not int32 lists, or not for %d heads", n_lists);
+	}
+	if (!kept_alloc(k, lists, array->count, why)) {
+		return false;
+	}
+	memcpy(k->positions, array->data, array->count * sizeof *k->positions);
+	memcpy(k->offsets, offsets->data, offsets->count * sizeof *k->offsets);
+	if (!kept_offsets_valid(k, array->count, why)) {
+		kept_free(k);
+		return false;
+	}
+	return true;
+}
+
+bool kept_offsets_valid(const kept *k, size_t n_positions, note *why) {
+	bool valid = k->offsets[0] == 0 && (size_t)k->offsets[k->n_lists] == n_positions;
+	for (int32_t i = 0; i < k->n_lists && valid; i++) {
+		valid = k->offsets[i] <= k->offsets[i + 1];
+	}
+	return valid || note_set(why, "the offsets of %d lists do not lead from 0 to %zu", k->n_lists, n_positions);
+}
+
 bool kept_valid(const kept *k, int32_t n_tokens, note *why) {
 	for (int32_t i = 0; i < k->n_lists; i++) {
 		int32_t least = 0;
@@ -68,6 +94,18 @@ static bool same_lists(const kept *expected, const kept *found, note *why) {
 
 static int32_t list_length(const kept *k, int32_t list) { return k->offsets[list + 1] - k->offsets[list]; }
 
+static bool same_count(int32_t list, int32_t expected, int32_t found, note *why) {
+	return expected == found || note_set(why, "kept counts differ: list %d: %d expected, %d found", list, expected, found);
+}
+
+bool kept_same_counts(const kept *expected, const kept *found, note *why) {
+	bool same = same_lists(expected, found, why);
+	for (int32_t i = 0; i < expected->n_lists && same; i++) {
+		same = same_count(i, list_length(expected, i), list_length(found, i), why);
+	}
+	return same;
+}
+
 bool kept_equal(const kept *expected, const kept *found, note *why) {
 	if (!same_lists(expected, found, why)) {
 		return false;
@@ -81,8 +119,8 @@ bool kept_equal(const kept *expected, const kept *found, note *why) {
 				                j, a[j], b[j], n, m);
 			}
 		}
-		if (n != m) {
-			return note_set(why, "kept counts differ: list %d: %d expected, %d found", i, n, m);
+		if (!same_count(i, n, m, why)) {
+			return false;
 		}
 	}
 	return true;
@@ -112,29 +150,56 @@ static bool same_sorted(double *a, double *b, int32_t n, tolerance allowed, cons
 	return true;
 }
 
-static void gather(const kept *k, int32_t list, const float *scores, double *out) {
+static double *gather(const kept *k, int32_t list, const score_table *by, double *out) {
+	const float *scores = by->scores + (size_t)list * (size_t)by->n_tokens;
 	for (int32_t j = k->offsets[list]; j < k->offsets[list + 1]; j++) {
 		*out++ = (double)scores[k->positions[j]];
 	}
+	return out;
+}
+
+/* Room for the scores of every token of every head, twice. */
+static double *alloc_scores(const score_table *by, double **second, note *why) {
+	size_t n = (size_t)by->n_heads * (size_t)by->n_tokens;
+	double *first = malloc(2 * n * sizeof *first);
+	if (!first) {
+		note_set(why, "no memory for %zu scores", 2 * n);
+		return NULL;
+	}
+	*second = first + n;
+	return first;
 }
 
 bool kept_same_scores(const kept *expected, const kept *found, const score_table *by, tolerance allowed, note *why) {
+	double *b, *a = kept_same_counts(expected, found, why) ? alloc_scores(by, &b, why) : NULL;
+	bool same = a != NULL;
+	for (int32_t i = 0; i < expected->n_lists && same; i++) {
+		gather(expected, i, by, a);
+		gather(found, i, by, b);
+		same = same_sorted(a, b, list_length(expected, i), allowed, "scores", i, why);
+	}
+	free(a);
+	return same;
+}
+
+bool kept_same_scores_together(const kept *expected, const kept *found, const score_table *by, tolerance allowed,
+                               note *why) {
+	int32_t n = expected->offsets[expected->n_lists], m = found->offsets[found->n_lists];
 	if (!same_lists(expected, found, why)) {
 		return false;
 	}
-	double *a = malloc(2 * (size_t)by->n_tokens * sizeof *a);
-	bool same = a || note_set(why, "no memory");
-	for (int32_t i = 0; i < expected->n_lists && same; i++) {
-		const float *scores = by->scores + (size_t)i * (size_t)by->n_tokens;
-		int32_t n = list_length(expected, i), m = list_length(found, i);
-		if (n != m) {
-			same = note_set(why, "kept counts differ: list %d: %d expected, %d found", i, n, m);
-			break;
-		}
-		gather(expected, i, scores, a);
-		gather(found, i, scores, a + by->n_tokens);
-		same = same_sorted(a, a + by->n_tokens, n, allowed, "scores", i, why);
+	if (n != m) {
+		return note_set(why, "kept counts differ: %d expected, %d found in all lists", n, m);
 	}
+	double *b, *a = alloc_scores(by, &b, why), *a_end = a, *b_end = b;
+	if (!a) {
+		return false;
+	}
+	for (int32_t i = 0; i < expected->n_lists; i++) {
+		a_end = gather(expected, i, by, a_end);
+		b_end = gather(found, i, by, b_end);
+	}
+	bool same = same_sorted(a, b, n, allowed, "scores", 0, why);
 	free(a);
 	return same;
 }

@@ -1,93 +1,34 @@
 /* A layer's case: for each press its scores, and what it kept at each ratio. */
 #include "inputs.h"
 #include "kvpress.h"
-#include "policies.h"
+#include "observed.h"
+#include "press.h"
 #include "replay.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Scores that were computed in another order of float32 operations. */
-static const tolerance rounding = {2e-5, 5e-7};
-/* Scores that were handed over, not computed. */
-static const tolerance none = {0.0, 0.0};
-
 typedef struct job {
 	const casefile *file;
 	tally *counts;
-	json_t *presses;
 	inputs in;
 } job;
 
-typedef struct press {
-	const char *name, *kind;
-	json_t *entry, *outputs;
-	const char *scored_by; /* the press whose scores it selects from: its own name for scorers */
-	const char *scorer;    /* the library's; NULL: none yet, its selector runs over the stored scores */
-	const char *selector;  /* the library's; NULL: none yet */
-	bool per_head;         /* one list of positions for each head */
-	ckv_params policy;     /* once there is a selector */
-	char label[TALLY_LABEL];
-} press;
+/* A press in hand. */
+typedef struct task {
+	const job *job;
+	const press *press;
+	replay *runs;
+	const observed *seen;
+} task;
 
-/* ------------------------------------------------------------------------------------------ stored arrays */
-
-/* The stored scores [heads][tokens] of a press; some depend on the ratio and lie with its outputs. */
-static bool find_scores(const job *j, const char *name, double ratio, const char **array_file, note *why) {
-	json_t *entry, *outputs;
-	if (!field_object(j->presses, name, &entry, why)) {
-		return false;
+static void count(const task *t, const char *label, double ratio, bool ok, const note *why) {
+	if (ok) {
+		tally_add(t->job->counts, label, PASSED, 1);
+	} else {
+		tally_fail(t->job->counts, label, (place){t->job->file->folder, t->press->name, ratio}, why->text);
 	}
-	if (json_object_get(entry, "scores")) {
-		return field_text(entry, "scores", array_file, why);
-	}
-	if (!field_array(entry, "outputs", &outputs, why)) {
-		return false;
-	}
-	for (size_t i = 0; i < json_array_size(outputs); i++) {
-		double its_ratio;
-		const json_t *output = json_array_get(outputs, i);
-		if (!field_number(output, "ratio", &its_ratio, why)) {
-			return false;
-		}
-		if (its_ratio <= ratio && its_ratio >= ratio) {
-			return field_text(output, "scores", array_file, why);
-		}
-	}
-	return note_set(why, "no scores of press '%.100s' are stored", name);
-}
-
-static bool load_scores(const job *j, const char *name, double ratio, npy *scores, note *why) {
-	const char *array_file;
-	if (!find_scores(j, name, ratio, &array_file, why) || !casefile_array(j->file, array_file, scores, why)) {
-		return false;
-	}
-	if (scores->type != NPY_F4 || scores->rank != 2 || scores->shape[0] != (size_t)j->in.n_heads ||
-	    scores->shape[1] != (size_t)j->in.n_tokens) {
-		npy_free(scores);
-		return note_set(why, "%.200s is not float32 [%d][%d]", array_file, j->in.n_heads, j->in.n_tokens);
-	}
-	return true;
-}
-
-/* What the press kept, checked by itself. */
-static bool load_kept(const job *j, const press *p, const json_t *output, kept *expected, note *why) {
-	const char *array_file;
-	int32_t n;
-	npy array;
-	note found = {""};
-	if (!field_text(output, "file", &array_file, why) || !field_int(output, "n_kept", 1, &n, why) ||
-	    !casefile_array(j->file, array_file, &array, why)) {
-		return false;
-	}
-	bool ok = kept_from_array(expected, &array, p->per_head ? j->in.n_heads : 0, n, &found);
-	npy_free(&array);
-	if (ok && !kept_valid(expected, j->in.n_tokens, &found)) {
-		kept_free(expected);
-		ok = false;
-	}
-	return ok || note_set(why, "%.200s: %.200s", array_file, found.text);
 }
 
 /* ------------------------------------------------------------------------------------------- one decision */
@@ -106,62 +47,59 @@ static bool read_status(const json_t *output, bool *tied, note *why) {
 	return *tied || strcmp(status, "ok") == 0 || note_set(why, "the status '%.40s' is not known", status);
 }
 
-static bool agree(const press *p, bool tied, const kept *expected, const kept *found, const score_table *by, note *why) {
-	if (!tied) {
-		return kept_equal(expected, found, why);
+/* By the scores that the press selected from. */
+static bool agree_by_scores(const task *t, double ratio, const kept *expected, const kept *found, note *why) {
+	const press *p = t->press;
+	const inputs *in = &t->job->in;
+	npy stored;
+	if (!press_scores(p, t->job->file, in, ratio, &stored, why)) {
+		return false;
 	}
-	if (p->per_head) {
-		return kept_same_scores(expected, found, by, p->scorer ? rounding : none, why);
+	const score_table by = {stored.data, in->n_heads, in->n_tokens};
+	bool ok = false;
+	switch (p->ties) {
+	case TIED_SCORES: ok = kept_same_scores(expected, found, &by, p->allowed, why); break;
+	case TIED_TOGETHER: ok = kept_same_scores_together(expected, found, &by, p->allowed, why); break;
+	case TIED_CHUNKS: ok = kept_same_chunks(expected, found, &by, p->policy.chunk, p->allowed, why); break;
+	case TIED_COUNT: ok = kept_same_counts(expected, found, why); break;
 	}
-	return kept_same_chunks(expected, found, by, p->policy.chunk, rounding, why);
+	npy_free(&stored);
+	return ok;
 }
 
-/* Lets the library decide, and compares. `stored` are the scores the press selected from. */
-static bool decide(const job *j, const press *p, replay *r, const json_t *output, double ratio, const npy *stored,
-                   note *why) {
+/* Lets the library decide, and compares. */
+static bool decide(const task *t, const json_t *output, double ratio, note *why) {
+	const inputs *in = &t->job->in;
 	bool tied;
 	kept expected, found;
 	ckv_reason reason;
-	if (!read_status(output, &tied, why) || !load_kept(j, p, output, &expected, why)) {
+	if (!read_status(output, &tied, why) || !press_kept(t->press, t->job->file, in, output, &expected, why)) {
 		return false;
 	}
-	const score_table by = {stored->data, j->in.n_heads, j->in.n_tokens};
-	subject from = {&j->in.layer, by};
-	if (p->scorer) {
-		from.by.scores = NULL;
-	}
-	bool ok = replay_select(r, &from, ratio, &found, &reason, why);
+	subject from = {&t->seen->layer, {NULL, in->n_heads, in->n_tokens}};
+	bool ok = replay_select(t->runs, &from, ratio, &found, &reason, why);
 	if (ok) {
 		ok = reason == CKV_SELECTED || note_set(why, "nothing was selected: %s", ckv_reason_text(reason));
-		ok = ok && agree(p, tied, &expected, &found, &by, why);
+		ok = ok && (tied ? agree_by_scores(t, ratio, &expected, &found, why) : kept_equal(&expected, &found, why));
 		kept_free(&found);
 	}
 	kept_free(&expected);
 	return ok;
 }
 
-static void replay_output(const job *j, const press *p, replay *r, const json_t *output) {
+static void replay_output(const task *t, const json_t *output) {
 	note why = {""};
-	npy stored;
 	double ratio = -1.0;
-	bool ok = field_number(output, "ratio", &ratio, &why) && load_scores(j, p->scored_by, ratio, &stored, &why);
-	if (ok) {
-		ok = decide(j, p, r, output, ratio, &stored, &why);
-		npy_free(&stored);
-	}
-	if (ok) {
-		tally_add(j->counts, p->label, PASSED, 1);
-	} else {
-		tally_fail(j->counts, p->label, (place){j->file->folder, p->name, ratio}, why.text);
-	}
+	bool ok = field_number(output, "ratio", &ratio, &why) && decide(t, output, ratio, &why);
+	count(t, t->press->label, ratio, ok, &why);
 }
 
 /* -------------------------------------------------------------------------------------------------- scores */
 
-static bool compare_scores(const npy *expected, const float *found, note *why) {
+static bool compare_scores(const npy *expected, const float *found, tolerance allowed, note *why) {
 	const float *a = expected->data;
 	for (size_t i = 0; i < expected->count; i++) {
-		if (!tolerance_holds(rounding, (double)a[i], (double)found[i])) {
+		if (!tolerance_holds(allowed, (double)a[i], (double)found[i])) {
 			size_t tokens = expected->shape[1];
 			return note_set(why, "scores differ: head %zu, token %zu: %.9g expected, %.9g found", i / tokens, i % tokens,
 			                (double)a[i], (double)found[i]);
@@ -170,96 +108,95 @@ static bool compare_scores(const npy *expected, const float *found, note *why) {
 	return true;
 }
 
-static bool check_scores(const job *j, const press *p, replay *r, note *why) {
+static bool check_scores(const task *t, double ratio, note *why) {
 	npy expected;
-	if (!load_scores(j, p->name, -1.0, &expected, why)) {
+	if (!press_scores(t->press, t->job->file, &t->job->in, ratio, &expected, why)) {
 		return false;
 	}
 	float *found = malloc(expected.count * sizeof *found);
 	bool ok = found || note_set(why, "no memory for the scores");
-	ok = ok && replay_score(r, &j->in.layer, found, expected.count, why) && compare_scores(&expected, found, why);
+	ok = ok && replay_score(t->runs, &t->seen->layer, ratio, found, expected.count, why) &&
+	     compare_scores(&expected, found, t->press->allowed, why);
 	free(found);
 	npy_free(&expected);
 	return ok;
 }
 
 /* Scores count as one output of the press, or one for each ratio when they depend on it. */
-static void replay_scores(const job *j, const press *p, replay *r) {
+static void replay_scores(const task *t) {
 	char label[TALLY_LABEL];
-	note why = {""};
-	if (!p->scorer) {
-		size_t n = json_object_get(p->entry, "scores") ? 1 : json_array_size(p->outputs);
-		snprintf(label, sizeof label, "scores of %s: no such scorer yet", p->name);
-		tally_add(j->counts, label, SKIPPED, n);
-		return;
+	bool vary = press_scores_vary(t->press);
+	snprintf(label, sizeof label, "scores of %s", t->press->name);
+	for (size_t i = 0; i < (vary ? json_array_size(t->press->outputs) : 1); i++) {
+		note why = {""};
+		double ratio = -1.0;
+		bool ok = field_number(json_array_get(t->press->outputs, i), "ratio", &ratio, &why) && check_scores(t, ratio, &why);
+		count(t, label, vary ? ratio : -1.0, ok, &why);
 	}
-	snprintf(label, sizeof label, "scores of %s", p->name);
-	if (check_scores(j, p, r, &why)) {
-		tally_add(j->counts, label, PASSED, 1);
-	} else {
-		tally_fail(j->counts, label, (place){j->file->folder, p->name, -1.0}, why.text);
+}
+
+/* What was gathered of the queries counts as an output too, where the case says what it should be. */
+static void replay_observed(const task *t) {
+	const job *j = t->job;
+	note why = {""};
+	if (t->seen->moments && inputs_have(j->file, "ea_mean")) {
+		bool ok = observed_moments_agree(t->seen, &j->in, j->file, t->press->policy.future, &why);
+		count(t, "moments of queries", -1.0, ok, &why);
+	}
+	if (t->seen->mass && inputs_have(j->file, "attentions")) {
+		bool ok = observed_mass_agrees(t->seen, &j->in, j->file, t->press->allowed, &why);
+		count(t, "sums of attention", -1.0, ok, &why);
 	}
 }
 
 /* --------------------------------------------------------------------------------------------------- press */
 
-static bool read_press(press *p, const char *name, json_t *entry, note *why) {
-	const char *indices;
-	json_t *params;
-	*p = (press){.name = name, .entry = entry, .scored_by = name};
-	snprintf(p->label, sizeof p->label, "press %s", name);
-	if (!field_text(entry, "kind", &p->kind, why) || !field_text(entry, "indices", &indices, why) ||
-	    !field_object(entry, "params", &params, why) || !field_array(entry, "outputs", &p->outputs, why)) {
-		return false;
+static void replay_covered(const job *j, const press *p, replay *r) {
+	observed seen;
+	note why = {""};
+	task t = {j, p, r, &seen};
+	if (!observed_open(&seen, &j->in, &p->policy, r, &why)) {
+		count(&t, p->label, -1.0, false, &why);
+		return;
 	}
-	p->per_head = strcmp(indices, "per_head") == 0;
-	p->selector = policy_selector(p->kind);
-	if (!p->selector) {
-		snprintf(p->label, sizeof p->label, "presses of kind %s: no such selector yet", p->kind);
-		return true;
+	if (p->scores_itself) {
+		replay_observed(&t);
+		replay_scores(&t);
 	}
-	if (strcmp(p->kind, "scorer") != 0 && !field_text(params, "scorer", &p->scored_by, why)) {
-		return false;
+	for (size_t i = 0; i < json_array_size(p->outputs); i++) {
+		replay_output(&t, json_array_get(p->outputs, i));
 	}
-	if (!p->per_head && strcmp(indices, "shared") != 0) {
-		return note_set(why, "indices '%.40s' are not known", indices);
-	}
-	p->scorer = policy_scorer(p->scored_by);
-	snprintf(p->label, sizeof p->label, p->scorer ? "%s of %s" : "%s of the stored scores of %s", p->selector, p->scored_by);
-	return policy_params(p->scorer, p->selector, params, &p->policy, why);
+	observed_close(&seen);
 }
 
 static void replay_press(const job *j, const char *name, json_t *entry) {
 	press p;
 	replay r;
 	note why = {""};
-	bool ok = read_press(&p, name, entry, &why);
-	if (ok && !p.selector) {
-		tally_add(j->counts, p.label, SKIPPED, json_array_size(p.outputs));
+	bool ok = press_read(&p, name, entry, &why);
+	if (ok && (!p.covered || observed_lacking(&j->in, &p.policy))) {
+		char label[TALLY_LABEL];
+		snprintf(label, sizeof label, "%.50s%s", p.label, p.covered ? ": no queries_prerope" : "");
+		tally_add(j->counts, label, SKIPPED, json_array_size(p.outputs));
 		return;
 	}
 	if (!ok || !replay_open(&r, &p.policy, &why)) {
 		tally_fail(j->counts, p.label, (place){j->file->folder, name, -1.0}, why.text);
 		return;
 	}
-	if (strcmp(p.kind, "scorer") == 0) {
-		replay_scores(j, &p, &r);
-	}
-	for (size_t i = 0; i < json_array_size(p.outputs); i++) {
-		replay_output(j, &p, &r, json_array_get(p.outputs, i));
-	}
+	replay_covered(j, &p, &r);
 	replay_close(&r);
 }
 
 void kvpress_replay_layer(const casefile *file, tally *counts) {
 	job j = {.file = file, .counts = counts};
 	note why = {""};
-	if (!field_object(file->root, "presses", &j.presses, &why) || !inputs_open(&j.in, file, &why)) {
+	json_t *presses, *entry;
+	const char *name;
+	if (!field_object(file->root, "presses", &presses, &why) || !inputs_open(&j.in, file, &why)) {
 		tally_fail(counts, "inputs of a layer", (place){file->folder, NULL, -1.0}, why.text);
 		return;
 	}
-	const char *name;
-	json_t *entry;
-	json_object_foreach(j.presses, name, entry) { replay_press(&j, name, entry); }
+	json_object_foreach(presses, name, entry) { replay_press(&j, name, entry); }
 	inputs_close(&j.in);
 }

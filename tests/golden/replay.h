@@ -1,4 +1,5 @@
-/* Runs the library: everything twice, with all instruction sets and without AVX2, which must agree bit for bit. */
+/* Runs the library: everything several times, with all instruction sets and without AVX2, by one thread and by several,
+ * which must agree bit for bit. */
 #ifndef GOLDEN_REPLAY_H
 #define GOLDEN_REPLAY_H
 
@@ -6,7 +7,7 @@
 
 #include <chunkkv/chunkkv.h>
 
-enum { N_RUNS = 2 };
+enum { N_RUNS = 4 };
 
 typedef struct replay {
 	ckv_ctx *ctx[N_RUNS];
@@ -15,10 +16,19 @@ typedef struct replay {
 bool replay_open(replay *r, const ckv_params *params, note *why);
 void replay_close(replay *r);
 
-/* ckv_score; scores[n] is memory of the caller, n = heads x tokens. */
-bool replay_score(replay *r, const ckv_layer *layer, float *scores, size_t n, note *why);
+/* What distinguishes a run, for what is made without a context. */
+void replay_options(int run, ckv_ctx_options *options);
 
-/* What is selected from: a layer, scored by the policy's scorer, or scores that were stored. */
+/* Whether run number `run` found what the first one found. `what` names the numbers. */
+bool replay_same(int run, const float *first, const float *found, size_t n, const char *what, note *why);
+
+/* Says what a call of that run returned; false. */
+bool replay_refused(const replay *r, int run, const char *call, ckv_status status, note *why);
+
+/* ckv_score for the fraction `ratio` removed; scores[n] is memory of the caller, n = heads x tokens. */
+bool replay_score(replay *r, const ckv_layer *layer, double ratio, float *scores, size_t n, note *why);
+
+/* What is selected from: a layer, scored by the policy's scorer, or scores. */
 typedef struct subject {
 	const ckv_layer *layer; /* used when `by.scores` is NULL */
 	score_table by;
