@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the benchmarks of this version and keeps their raw output under bench/results.
-#   bench.sh MODEL [decode|questions]
+#   bench.sh MODEL [decode|questions|policies|observe]
 set -eu
 cd "$(dirname "$0")/.."
 model=$1 which=${2:-all}
@@ -32,5 +32,16 @@ esac
 case $which in
 all | questions)
 	keep questions.tsv ckv-bench-questions "demo/questions.tsv, replies of 40 tokens at most" build/ckv-bench-questions "$model" demo/document.txt demo/questions.tsv 30%,20%,10%,5% chunkkv snapkv
+	;;
+esac
+case $which in
+all | policies)
+	keep policies_in_window.tsv ckv-bench-policies "demo/needles.tsv in 5000 bytes, replies of 24 tokens at most" build/ckv-bench-policies "$model" demo/document.txt 5000 demo/needles.tsv 30%,10%,5%
+	keep policies_before_question.tsv ckv-bench-policies "the same, compressed before the question" build/ckv-bench-policies "$model" demo/document.txt 5000 demo/needles.tsv 30%,10%,5% question-agnostic
+	;;
+esac
+case $which in
+all | observe)
+	keep observe.tsv ckv-bench-observe "1200 tokens, 5 interleaved rounds" build/ckv-bench-observe "$model" demo/document.txt 1200 5 full snapkv tova streamingllm squeezeattention l2norm lagkv expected-attention h2o
 	;;
 esac
