@@ -2,8 +2,8 @@
  *
  * usage: ckv-bench-observe MODEL DOCUMENT TOKENS ROUNDS POLICY [POLICY ...]
  *
- * Rounds are interleaved: in each the plain prefill and every policy's run one after the other, and the ratio is taken within
- * the round; the median over the rounds is printed, with the lowest and the highest. */
+ * Rounds are interleaved: in each the plain prefill and every policy's run one after the other, and the ratio is taken
+ * within the round; the median over the rounds is printed, with the lowest and the highest. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 

@@ -2,10 +2,10 @@
  *
  * usage: ckv-bench-policies MODEL DOCUMENT BYTES NEEDLES.tsv KEEP,KEEP,... [question-agnostic]
  *
- * For each needle the first BYTES of the document are taken (to the end of a line), the needle is put in at its depth, and all
- * presets observe the same prefill. The full cache and then each policy x budget answers (24 tokens at most), and is forced
- * along the full cache's answer for the KL divergence. Prints a line for each answer (tab separated) and a table at the end.
- * Speeds are ratios to the full cache's, decoded in the same process a moment before.
+ * For each needle the first BYTES of the document are taken (to the end of a line), the needle is put in at its depth, and
+ * all presets observe the same prefill. The full cache and then each policy x budget answers (24 tokens at most), and is
+ * forced along the full cache's answer for the KL divergence. Prints a line for each answer (tab separated) and a table at
+ * the end. Speeds are ratios to the full cache's, decoded in the same process a moment before.
  *
  * question-agnostic: the document is compressed before its question is read. The two settings are different experiments and
  * are never put into one table. */
@@ -75,8 +75,8 @@ static bool is_right(const char *reply, const char *accepted) {
 	return false;
 }
 
-static void print_line(const needle *x, const char *policy, const char *keep, int32_t cells, bool found,
-                       const divergence *d, const answer *a) {
+static void print_line(const needle *x, const char *policy, const char *keep, int32_t cells, bool found, const divergence *d,
+                       const answer *a) {
 	printf("%d\t%s\t%s\t%d\t%s\t%.4f\t", x->depth, policy, keep, cells, found ? "found" : "not found",
 	       d ? divergence_mean(d) : 0.0);
 	for (const char *c = a->text ? a->text : ""; *c; c++) {
@@ -171,8 +171,7 @@ static bool start_reply(bench *b, struct llama_context *small, answer *a) {
 	if (b->agnostic) {
 		return true;
 	}
-	return b->n_reply == 0 ||
-	       (answer_add(a, b->engine.vocab, b->reply[0], NULL) && decode(small, b->reply[0], a));
+	return b->n_reply == 0 || (answer_add(a, b->engine.vocab, b->reply[0], NULL) && decode(small, b->reply[0], a));
 }
 
 static bool one_budget(bench *b, const needle *x, int policy, int budget, bool full_found) {
@@ -187,8 +186,7 @@ static bool one_budget(bench *b, const needle *x, int policy, int budget, bool f
 	}
 	struct llama_context *small = open_context(b, r.n_cells + b->asked.n_tokens + N_NEW + 1, 64);
 	bool good = small && start_small(b, policy, small) && start_reply(b, small, &own) && reply(b, small, &own, NULL) &&
-	            start_small(b, policy, small) && force(b, small, &d, &forced) &&
-	            ckv_llama_check(b->ckv[policy]) == CKV_OK;
+	            start_small(b, policy, small) && force(b, small, &d, &forced) && ckv_llama_check(b->ckv[policy]) == CKV_OK;
 	if (good) {
 		bool found = is_right(own.text ? own.text : "", x->accepted);
 		c->n++;
@@ -264,8 +262,7 @@ static bool read_prompt(bench *b) {
 }
 
 static bool ask_full(bench *b) {
-	return b->asked.n_tokens == 0 ||
-	       llama_decode(b->large, llama_batch_get_one(b->asked.tokens, b->asked.n_tokens)) == 0;
+	return b->asked.n_tokens == 0 || llama_decode(b->large, llama_batch_get_one(b->asked.tokens, b->asked.n_tokens)) == 0;
 }
 
 static bool one_needle(bench *b, const buffer *haystack, const needle *x) {
@@ -366,8 +363,8 @@ static void summary(const bench *b, size_t n_bytes) {
 	       b->agnostic ? "compressed before the question" : "question in the window", text_file_name(b->options.document),
 	       n_bytes, b->n_needles, b->engine.n_prompt);
 	printf("# the full cache finds %d of %d\n", b->n_full_found, b->n_needles);
-	printf("# %-20s %6s %10s %10s %10s %8s %8s %7s %9s\n", "policy", "keep", "held", "own length", "speed", "mean KL", "same top",
-	       "found", "score ms");
+	printf("# %-20s %6s %10s %10s %10s %8s %8s %7s %9s\n", "policy", "keep", "held", "own length", "speed", "mean KL",
+	       "same top", "found", "score ms");
 	printf("# %-20s %6s %10s %10s %10s %8s %8s %7s %9s\n", "", "", "of full", "of full", "of full's", "", "%", "", "");
 	for (int i = 0; i < b->n_policies; i++) {
 		for (int j = 0; j < b->n_budgets; j++) {

@@ -42,6 +42,6 @@ all | policies)
 esac
 case $which in
 all | observe)
-	keep observe.tsv ckv-bench-observe "1200 tokens, 5 interleaved rounds" build/ckv-bench-observe "$model" demo/document.txt 1200 5 full snapkv tova streamingllm squeezeattention l2norm lagkv expected-attention h2o
+	keep observe.tsv ckv-bench-observe "1200 tokens, 3 interleaved rounds" build/ckv-bench-observe "$model" demo/document.txt 1200 3 full snapkv tova streamingllm squeezeattention l2norm lagkv expected-attention h2o
 	;;
 esac

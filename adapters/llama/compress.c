@@ -45,9 +45,10 @@ static ckv_status check_observed(job *j, llama_seq_id seq) {
 		return ckv_llama_fail(ckv, CKV_ERR_STATE,
 		                      "a batch held several sequences while one was observed: announce it with ckv_llama_expect");
 	case FLAW_ROPE:
-		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
-		                      "policy '%s' needs queries as they were before RoPE, and this model's rotation is not understood",
-		                      ckv_ctx_params(ckv->core)->preset);
+		return ckv_llama_fail(
+		    ckv, CKV_ERR_UNSUPPORTED,
+		    "policy '%s' needs queries as they were before RoPE, and this model's rotation is not understood",
+		    ckv_ctx_params(ckv->core)->preset);
 	case FLAW_TORN:
 		return ckv_llama_fail(ckv, CKV_ERR_STATE,
 		                      "the prefill broke off in sums that can't be taken back: observe from the first token");
@@ -162,10 +163,11 @@ static ckv_status plan(job *j) {
 	for (size_t i = 0; i < n && status == CKV_OK && (ckv->seen.needs & CKV_NEED_SIMILARITY); i++) {
 		similarity[i] = ckv_llama_mean_similarity(j->keep[i].layer);
 		if (isnan(similarity[i])) {
-			status = ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
-			                        "layers=squeeze: where layer %d's attention joins the residual stream was not seen in this "
-			                        "model's graph (the last layer shows it for tokens whose logits are asked for)",
-			                        j->keep[i].layer->index);
+			status =
+			    ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
+			                   "layers=squeeze: where layer %d's attention joins the residual stream was not seen in this "
+			                   "model's graph (the last layer shows it for tokens whose logits are asked for)",
+			                   j->keep[i].layer->index);
 		}
 	}
 	if (status == CKV_OK) {
@@ -235,10 +237,11 @@ static ckv_status reuse_layer(job *j, layer_keep *out, const layer_keep *source)
 static ckv_status check_ragged(job *j, const layer_keep *keep) {
 	for (int32_t i = 0; i < keep->n_lists && keep->layer->sinks; i++) {
 		if (keep->offsets[i + 1] - keep->offsets[i] != keep->n_keep) {
-			return ckv_llama_fail(j->ckv, CKV_ERR_UNSUPPORTED,
-			                      "layer %d: heads would keep different numbers of tokens, and this model has attention sinks of "
-			                      "its own",
-			                      keep->layer->index);
+			return ckv_llama_fail(
+			    j->ckv, CKV_ERR_UNSUPPORTED,
+			    "layer %d: heads would keep different numbers of tokens, and this model has attention sinks of "
+			    "its own",
+			    keep->layer->index);
 		}
 	}
 	return CKV_OK;
@@ -258,7 +261,8 @@ static ckv_status select_all(job *j) {
 }
 
 static uint64_t row_bytes(const layer_view *layer) {
-	return ggml_row_size(layer->k_root->type, layer->k_root->ne[0]) + ggml_row_size(layer->v_root->type, layer->v_root->ne[0]);
+	return ggml_row_size(layer->k_root->type, layer->k_root->ne[0]) +
+	       ggml_row_size(layer->v_root->type, layer->v_root->ne[0]);
 }
 
 /* Rows of all layers with n cells in the compressed layers. */
@@ -373,8 +377,7 @@ static ckv_status run(job *j, ckv_llama_report *report) {
 		status = status ? status : select_all(j);
 		t1 = now();
 		if (status == CKV_OK) {
-			status =
-			    ckv_llama_state_write(j->ckv, j->ctx, j->keep, j->n_layers, j->sliding, j->n_tokens, j->n_cells);
+			status = ckv_llama_state_write(j->ckv, j->ctx, j->keep, j->n_layers, j->sliding, j->n_tokens, j->n_cells);
 		}
 	}
 	if (status == CKV_OK) {

@@ -1,12 +1,12 @@
 /* Layers and heads of unequal length in a cache that has one length for all.
  *
- * Where a layer, or a head, keeps fewer tokens than the longest, its remaining rows are zeros, and attention must not see them:
- * a zero key has the logit 0, not no weight. Keys that a model computes are never all zero, so such rows tell themselves apart,
- * wherever llama.cpp puts them, whichever sequence they are copied to, and whoever wrote them.
+ * Where a layer, or a head, keeps fewer tokens than the longest, its remaining rows are zeros, and attention must not see
+ * them: a zero key has the logit 0, not no weight. Keys that a model computes are never all zero, so such rows tell
+ * themselves apart, wherever llama.cpp puts them, whichever sequence they are copied to, and whoever wrote them.
  *
- * Where whole rows are zero the mask hides them: changed before the layer's attention, put back after it, as all layers share
- * it. Where some heads have a row and others have not, the layer's attention is computed here instead, and written over
- * llama.cpp's. */
+ * Where whole rows are zero the mask hides them: changed before the layer's attention, put back after it, as all layers
+ * share it. Where some heads have a row and others have not, the layer's attention is computed here instead, and written
+ * over llama.cpp's. */
 #include "adapters/llama/internal.h"
 
 #include <string.h>
@@ -30,8 +30,8 @@ void ckv_llama_hide_free(ckv_llama *ckv) {
 	memset(h, 0, sizeof *h);
 }
 
-/* The graph stops behind the write of a layer's rows, so that those of new tokens are there when zeros are looked for, and, where
- * memory is not the host's, the mask is. */
+/* The graph stops behind the write of a layer's rows, so that those of new tokens are there when zeros are looked for, and,
+ * where memory is not the host's, the mask is. */
 bool ckv_llama_hide_wants(const ckv_llama *ckv, const struct ggml_tensor *node) {
 	if (!ckv->hide.armed) {
 		return false;
@@ -130,7 +130,8 @@ static uint16_t *copy_mask(ckv_llama *ckv, const struct ggml_tensor *mask) {
 	return ckv->hide.saved + n;
 }
 
-/* Closes the mask where a query would see a cell that holds nothing for any head; by_head: it sees one that some heads have. */
+/* Closes the mask where a query would see a cell that holds nothing for any head; by_head: it sees one that some heads have.
+ */
 static bool close_row(const hiding *h, const uint8_t *holes, size_t n_kv, uint16_t *of_query, bool *by_head) {
 	size_t heads = (size_t)h->n_heads;
 	bool closed = false;
@@ -303,6 +304,4 @@ void ckv_llama_hide_after(ckv_llama *ckv, struct ggml_tensor *node) {
 	h->replace = h->changed = false;
 }
 
-ckv_status ckv_llama_check(const ckv_llama *ckv) {
-	return !ckv ? CKV_ERR_ARG : ckv->hide.failed ? CKV_ERR_NOMEM : CKV_OK;
-}
+ckv_status ckv_llama_check(const ckv_llama *ckv) { return !ckv ? CKV_ERR_ARG : ckv->hide.failed ? CKV_ERR_NOMEM : CKV_OK; }

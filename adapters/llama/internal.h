@@ -46,7 +46,7 @@ typedef enum flaw {
 
 /* The orthogonal matrix by which llama.cpp multiplies rows before it quantises them. */
 typedef struct rotation {
-	int32_t n; /* 0: none */
+	int32_t n;   /* 0: none */
 	float *data; /* [n][n]: stored row = data * row, block by block */
 } rotation;
 
@@ -56,8 +56,8 @@ typedef struct ubatch_view {
 	int32_t n_tokens;   /* of all sequences */
 	int32_t *rows;      /* [n_rows] which of them are ours */
 	int32_t n_rows, capacity;
-	const struct ggml_tensor *token_ids;            /* inp_tokens */
-	const struct ggml_tensor *v_write, *attention;  /* the nodes seen last of these kinds */
+	const struct ggml_tensor *token_ids;           /* inp_tokens */
+	const struct ggml_tensor *v_write, *attention; /* the nodes seen last of these kinds */
 	int32_t pending; /* layer whose attention has not yet joined the residual stream; -1: none */
 } ubatch_view;
 
@@ -86,11 +86,11 @@ typedef struct observation {
 
 /* Rows of zeros in a cache, which stand for rows that a layer or a head does not have. */
 typedef struct hiding {
-	bool armed;   /* such rows have been put into a context since */
-	bool by_head; /* some are so in one head and not in another */
-	bool failed;  /* a layer was computed with rows that it does not have: answers since are void */
-	bool changed; /* the mask of the attention node in hand was changed */
-	bool replace; /* its result must be ours */
+	bool armed;      /* such rows have been put into a context since */
+	bool by_head;    /* some are so in one head and not in another */
+	bool failed;     /* a layer was computed with rows that it does not have: answers since are void */
+	bool changed;    /* the mask of the attention node in hand was changed */
+	bool replace;    /* its result must be ours */
 	int32_t n_heads; /* heads that are told apart in holes: 1, or the KV heads */
 	uint8_t *holes;  /* [stream][n_kv][n_heads] */
 	size_t holes_capacity;

@@ -2,17 +2,15 @@
  *
  * With flash attention every architecture's attention is one node: src[0] queries after RoPE, src[1] and src[2] views of the
  * cache, src[3] the mask. The node that writes a layer's keys into the cache (SET_ROWS) tells which cell each token goes to.
- * Both are asked for while observing; what else a policy needs is taken at the same two (queries.c), at the node that adds the
- * attention to the residual stream (stream.c), or from the graph's inputs. Afterwards one write of keys in each ubatch is still
- * looked at, to notice when rows that were observed are overwritten; every other answer is "no", and the graph runs as without
- * us. */
+ * Both are asked for while observing; what else a policy needs is taken at the same two (queries.c), at the node that adds
+ * the attention to the residual stream (stream.c), or from the graph's inputs. Afterwards one write of keys in each ubatch
+ * is still looked at, to notice when rows that were observed are overwritten; every other answer is "no", and the graph runs
+ * as without us. */
 #include "adapters/llama/internal.h"
 
 #include <string.h>
 
-static int32_t key_layer(const struct ggml_tensor *node) {
-	return ckv_llama_cache_layer(ckv_llama_root(node), "cache_k_l");
-}
+static int32_t key_layer(const struct ggml_tensor *node) { return ckv_llama_cache_layer(ckv_llama_root(node), "cache_k_l"); }
 
 /* The entry of a layer, or NULL. */
 static layer_view *get_layer(ckv_llama *ckv, int32_t index) {
@@ -64,8 +62,8 @@ void ckv_llama_observe_clear(ckv_llama *ckv) {
 	for (int32_t i = 0; i < seen->n_layers; i++) {
 		release_layer(ckv, &seen->layers[i]);
 	}
-	void *owned[] = {seen->layers, seen->k_turned.data, seen->v_turned.data, seen->tokens, seen->mine, seen->now.rows,
-	                 seen->block};
+	void *owned[] = {seen->layers, seen->k_turned.data, seen->v_turned.data, seen->tokens,
+	                 seen->mine,   seen->now.rows,      seen->block};
 	for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
 		ckv_llama_release(ckv, owned[i]);
 	}
@@ -98,8 +96,8 @@ void ckv_llama_observe_rewind(ckv_llama *ckv, int32_t n) {
 
 /* -------------------------------------------------------------------------------------------------- which rows are ours */
 
-/* Whether row r of a ubatch is this sequence's: its cell's stream tells where sequences have streams of their own, else the batch
- * that was announced, which llama.cpp cuts in order. */
+/* Whether row r of a ubatch is this sequence's: its cell's stream tells where sequences have streams of their own, else the
+ * batch that was announced, which llama.cpp cuts in order. */
 static bool is_mine(const observation *seen, const struct ggml_tensor *root, int32_t r, int64_t slot) {
 	if (!seen->mine) {
 		return true;
@@ -331,8 +329,8 @@ static flaw read_node(ckv_llama *ckv, const struct ggml_tensor *node) {
 	}
 	layer_view *layer = get_layer(ckv, index);
 	if (!layer || !layer->written) {
-		/* A later layer that shares this one's cache adds nothing, nor does a ubatch of other sequences; a cache that nothing was
-		 * written to is none of ours. */
+		/* A later layer that shares this one's cache adds nothing, nor does a ubatch of other sequences; a cache that
+		 * nothing was written to is none of ours. */
 		return layer ? FLAW_NONE : FLAW_LAYOUT;
 	}
 	if (n != seen->now.n_tokens || layer->n_cells != layer->n_tokens + seen->now.n_rows) {
@@ -451,13 +449,15 @@ static bool goes_on(const ckv_llama *ckv, struct llama_context *ctx, llama_seq_i
 
 static ckv_status refuse_begin(ckv_llama *ckv, llama_seq_id seq, int32_t n) {
 	if (!ckv_llama_can_rewind(ckv) && ckv_llama_observed_tokens(ckv) > n) {
-		return ckv_llama_fail(ckv, CKV_ERR_STATE,
-		                      "policy '%s' sums over all queries, and tokens of sequence %d were taken back: observe it from its "
-		                      "first token",
-		                      ckv_ctx_params(ckv->core)->preset, seq);
+		return ckv_llama_fail(
+		    ckv, CKV_ERR_STATE,
+		    "policy '%s' sums over all queries, and tokens of sequence %d were taken back: observe it from its "
+		    "first token",
+		    ckv_ctx_params(ckv->core)->preset, seq);
 	}
 	return ckv_llama_fail(ckv, CKV_ERR_STATE,
-	                      "sequence %d already has %d tokens that were not observed: observe it from its first token", seq, n);
+	                      "sequence %d already has %d tokens that were not observed: observe it from its first token", seq,
+	                      n);
 }
 
 ckv_status ckv_llama_observe_begin(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {

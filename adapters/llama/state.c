@@ -67,8 +67,8 @@ static uint8_t *put_layer_head(uint8_t *at, const struct ggml_tensor *root) {
 	return put(at, &row, sizeof row);
 }
 
-/* The kept rows of one tensor; each head's slice of a row may come from another token. Zeros where a list is shorter than the
- * longest of all: see hide.c. */
+/* The kept rows of one tensor; each head's slice of a row may come from another token. Zeros where a list is shorter than
+ * the longest of all: see hide.c. */
 static ckv_status put_rows(ckv_llama *ckv, const layer_keep *keep, const struct ggml_tensor *root, int32_t dim,
                            int32_t n_cells, uint8_t *at) {
 	host_rows rows;

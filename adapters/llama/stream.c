@@ -40,8 +40,8 @@ static flaw reserve(ckv_llama *ckv, layer_view *layer) {
 	return layer->similarity ? FLAW_NONE : FLAW_MEMORY;
 }
 
-/* The stream's row before: read where it is still there, else (the sum may have been written over it) what the sum leaves when
- * the attention's part is taken away. */
+/* The stream's row before: read where it is still there, else (the sum may have been written over it) what the sum leaves
+ * when the attention's part is taken away. */
 static void get_before(const struct ggml_tensor *node, int stream, size_t row, const float *after, float *before) {
 	const struct ggml_tensor *own = node->src[stream], *other = node->src[1 - stream];
 	size_t n = (size_t)node->ne[0];

@@ -208,7 +208,8 @@ typedef enum ckv_dtype {
 	CKV_DECODED = 3 /* rows of any other type, read through view.decode */
 } ckv_dtype;
 
-/* Reads one head's row: n (= head_dim) values from `row` to `out`. Must not fail. */
+/* Reads one head's row: n (= head_dim) values from `row` to `out`. Must not fail. Called from several threads at once when
+ * the context has more than one. */
 typedef void (*ckv_row_decoder)(const void *row, float *out, size_t n, void *user);
 
 /* A borrowed view of [n_heads][n_tokens][head_dim]; the row of (head, token) starts at
@@ -224,7 +225,8 @@ typedef struct ckv_view {
 } ckv_view;
 
 /* How a model rotates queries and keys by their position (RoPE): pair i of the first n_dims channels turns by
- * position * inv_freq[i] and is multiplied by gain. Scalings (linear, YaRN, per-pair factors) are part of inv_freq and gain. */
+ * position * inv_freq[i] and is multiplied by gain. Scalings (linear, YaRN, per-pair factors) are part of inv_freq and gain.
+ */
 typedef struct ckv_rope {
 	int32_t n_dims;        /* even; 0: no rotation */
 	int32_t interleaved;   /* 1: channels 2i and 2i+1 are a pair; 0: i and i + n_dims/2 */
@@ -232,8 +234,8 @@ typedef struct ckv_rope {
 	float gain;            /* 0 means 1 */
 } ckv_rope;
 
-/* Turns a row of n_dims or more channels by `position` (negative: back) and multiplies what it turned by `factor`. Angles are
- * float products, as the models compute them. */
+/* Turns a row of n_dims or more channels by `position` (negative: back) and multiplies what it turned by `factor`. Angles
+ * are float products, as the models compute them. */
 CKV_API void ckv_rope_turn(const ckv_rope *rope, int32_t position, float factor, float *row);
 
 /* The same for n rows of one position, `stride` floats apart. */
@@ -244,12 +246,12 @@ typedef struct ckv_moments ckv_moments;
 /* One layer's cache as the core sees it. Start from ckv_layer_init. What is not needed stays zero. */
 typedef struct ckv_layer {
 	size_t size;
-	int32_t index;   /* of n_layers */
-	ckv_view k;      /* [G][T][d] */
-	ckv_view v;      /* [G][T][d_v] */
-	ckv_view q;      /* [H][n][d]: the last n queries, after RoPE, the last one being token T-1's */
-	float scale;     /* logits are q.k * scale; 0: 1/sqrt(d) */
-	float logit_cap; /* logits become cap * tanh(logit / cap); 0: none */
+	int32_t index;              /* of n_layers */
+	ckv_view k;                 /* [G][T][d] */
+	ckv_view v;                 /* [G][T][d_v] */
+	ckv_view q;                 /* [H][n][d]: the last n queries, after RoPE, the last one being token T-1's */
+	float scale;                /* logits are q.k * scale; 0: 1/sqrt(d) */
+	float logit_cap;            /* logits become cap * tanh(logit / cap); 0: none */
 	int32_t n_layers;           /* of the model; needed where a selector goes by layer (hybrid) */
 	const ckv_moments *moments; /* CKV_NEED_MOMENTS */
 	ckv_rope rope;              /* CKV_NEED_MOMENTS */
@@ -295,12 +297,12 @@ CKV_API const char *ckv_ctx_isa(const ckv_ctx *ctx);
 
 /* Why a selection is what it is. */
 typedef enum ckv_reason {
-	CKV_SELECTED = 0,        /* by score, to the budget */
-	CKV_KEPT_ALL_POLICY = 1, /* the policy keeps everything */
-	CKV_KEPT_ALL_BUDGET = 2, /* the budget is not smaller than the cache */
-	CKV_KEPT_ALL_WINDOW = 3, /* the cache is not longer than the observation window */
-	CKV_KEPT_ALL_CHUNK = 4,  /* the cache is shorter than one chunk */
-	CKV_PROTECTED_ONLY = 5,  /* sinks and window alone reach the budget: sinks, then the newest, nothing by score */
+	CKV_SELECTED = 0,         /* by score, to the budget */
+	CKV_KEPT_ALL_POLICY = 1,  /* the policy keeps everything */
+	CKV_KEPT_ALL_BUDGET = 2,  /* the budget is not smaller than the cache */
+	CKV_KEPT_ALL_WINDOW = 3,  /* the cache is not longer than the observation window */
+	CKV_KEPT_ALL_CHUNK = 4,   /* the cache is shorter than one chunk */
+	CKV_PROTECTED_ONLY = 5,   /* sinks and window alone reach the budget: sinks, then the newest, nothing by score */
 	CKV_KEPT_ALL_SLIDING = 6, /* the cache is not longer than the sliding window of the model */
 	CKV_KEPT_ALL_SINKS = 7    /* the cache is not longer than the sinks, of which this scorer knows nothing */
 } ckv_reason;
@@ -349,34 +351,33 @@ CKV_API ckv_status ckv_select_scores(ckv_ctx *ctx, const float *scores, int32_t 
 CKV_API ckv_status ckv_chunk_text(const ckv_params *params, const char *text, const size_t *ends, int32_t n_tokens,
                                   int32_t *starts, int32_t *n_chunks);
 
-/* The chunks of the cache that the next selections are about: starts[n_chunks], ascending from 0, copied; they hold until set
- * again or taken back (NULL, 0). Policies with another chunker than "fixed" need them, and no chunk longer than max_chunk.
- * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM. */
+/* The chunks of the cache that the next selections are about: starts[n_chunks], ascending from 0, copied; they hold until
+ * set again or taken back (NULL, 0). Policies with another chunker than "fixed" need them, and no chunk longer than
+ * max_chunk. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM. */
 CKV_API ckv_status ckv_set_chunks(ckv_ctx *ctx, const int32_t *starts, int32_t n_chunks, int32_t n_tokens);
 
 /* ---------------------------------------------------------------- layers */
 
-/* Shares a budget among n_layers layers of n_tokens tokens by the rule params.layers: budgets[i] is for ckv_select of layer i.
- *   uniform    the budget itself for each;
- *   pyramid    falling from layer to layer in a straight line around the same mean (PyramidKV, arXiv 2406.02069); all alike
- *              where beta and window leave no slope, *fell_back then is 1;
- *   squeeze    layers whose attention hardly changes the residual stream keep `share` of theirs, the others get what that
- *              frees (SqueezeAttention, arXiv 2404.04793). similarity[n_layers]: mean cosine of the stream before and after
- *              each layer's attention.
- * In exact mode the layers' tokens add up to n_layers times the budget. Layers that share a selection (reuse) get the mean of
- * theirs. similarity and fell_back may be NULL otherwise.
- * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_NUMERIC (a similarity is not finite). */
+/* Shares a budget among n_layers layers of n_tokens tokens by the rule params.layers: budgets[i] is for ckv_select of layer
+ * i. uniform    the budget itself for each; pyramid    falling from layer to layer in a straight line around the same mean
+ * (PyramidKV, arXiv 2406.02069); all alike where beta and window leave no slope, *fell_back then is 1; squeeze    layers
+ * whose attention hardly changes the residual stream keep `share` of theirs, the others get what that frees
+ * (SqueezeAttention, arXiv 2404.04793). similarity[n_layers]: mean cosine of the stream before and after each layer's
+ * attention. In exact mode the layers' tokens add up to n_layers times the budget. Layers that share a selection (reuse) get
+ * the mean of theirs, rounded, and then add up to about that. similarity and fell_back may be NULL otherwise. Errors:
+ * CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_NUMERIC (a similarity is not finite). */
 CKV_API ckv_status ckv_plan(ckv_ctx *ctx, ckv_budget budget, int32_t n_tokens, int32_t n_layers, const float *similarity,
                             ckv_budget *budgets, int *fell_back);
 
-/* The layer whose kept positions layer i takes (ChunkKV, arXiv 2502.00299, algorithm 2): i itself, or with params.reuse = N the
- * first of its group of N. Layers count from 0 among those that are compressed. */
+/* The layer whose kept positions layer i takes (ChunkKV, arXiv 2502.00299, algorithm 2): i itself, or with params.reuse = N
+ * the first of its group of N. Layers count from 0 among those that are compressed. */
 CKV_API int32_t ckv_layer_source(const ckv_params *params, int32_t layer);
 
 /* ----------------------------------------------------------- observation */
 
-/* Mean and covariance of a layer's queries before RoPE, kept up as they come. Memory: H d (d + 2) doubles or less, whatever T.
- * One thread at a time; may be read by several. allocator may be NULL. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM. */
+/* Mean and covariance of a layer's queries before RoPE, kept up as they come. Memory: H d (d + 1) doubles and d (d + 64)
+ * floats, whatever T. One thread at a time; may be read by several. options may be NULL. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM.
+ */
 CKV_API ckv_status ckv_moments_create(ckv_moments **moments, int32_t n_heads, int32_t head_dim,
                                       const ckv_ctx_options *options);
 /* queries: [H][n][d] of any element type; all of them count. Errors: CKV_ERR_ARG. */
@@ -386,18 +387,19 @@ CKV_API void ckv_moments_free(ckv_moments *moments);
 /* mean[H][d] and covariance[H][d][d] (divided by the count); either may be NULL. Returns the count. */
 CKV_API int64_t ckv_moments_read(const ckv_moments *moments, float *mean, float *covariance);
 
-/* Adds the attention of layer->q, the last n queries, to sums: sums[g * stride + t] += the softmax weight of key t, mean over
- * the query heads of group g. layer->k are the T keys so far; query i sees the keys up to its own (T - n + i). Called with
- * every query once this gives layer.mass, in memory of T floats for each KV head. Source: H2O, arXiv 2306.14048.
+/* Adds the attention of layer->q, the last n queries, to sums: sums[g * stride + t] += the softmax weight of key t, mean
+ * over the query heads of group g. layer->k are the T keys so far; query i sees the keys up to its own (T - n + i). Called
+ * with every query once this gives layer.mass, in memory of T floats for each KV head. Source: H2O, arXiv 2306.14048.
  * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_NUMERIC; after an error sums are void. */
 CKV_API ckv_status ckv_mass_add(ckv_ctx *ctx, const ckv_layer *layer, float *sums, size_t stride);
 
 /* ------------------------------------------------------------- attention */
 
 /* Attention over a cache whose heads may hold different rows: out[n][H][d_v] = softmax(q.k * scale) v over the rows that a
- * query sees and its head has, in float. visible[n][T]: nonzero where query i sees row t. absent[G][T]: nonzero where KV head g
- * has no row; NULL: all are there. A query that sees nothing gets zeros. layer: k, v, q (all n queries), scale, logit_cap.
- * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_NUMERIC. */
+ * query sees and its head has, in float. visible[n][T]: nonzero where query i sees row t. absent[G][T]: nonzero where KV
+ * head g has no row; NULL: all are there. Rows that are not seen may hold anything. A query that sees nothing gets zeros.
+ * layer: k, v, q (all n queries), scale, logit_cap. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_NUMERIC (out is then void).
+ */
 CKV_API ckv_status ckv_attend(ckv_ctx *ctx, const ckv_layer *layer, const uint8_t *visible, const uint8_t *absent,
                               float *out);
 

@@ -12,8 +12,8 @@
  * Only llama.cpp's public C interface is used, so any backend works. What can't be compressed is refused with
  * CKV_ERR_UNSUPPORTED and a message that names the reason, before anything is changed.
  *
- * The question may be known or not. Known: prefill document and question, compress, answer; the window then sees the question.
- * Not known: prefill the document alone, ckv_llama_extract, and ckv_llama_ask for each question.
+ * The question may be known or not. Known: prefill document and question, compress, answer; the window then sees the
+ * question. Not known: prefill the document alone, ckv_llama_extract, and ckv_llama_ask for each question.
  *
  * Positions: a kept token keeps the rotation of its true position, and the next token's position goes on from the tokens
  * seen. In llama.cpp's bookkeeping the kept cells are labelled with the last n positions of the sequence: labels only serve
@@ -81,10 +81,10 @@ CKV_API ckv_status ckv_llama_prefill(ckv_llama *ckv, struct llama_context *ctx, 
 CKV_API ckv_status ckv_llama_observe_begin(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq);
 CKV_API ckv_status ckv_llama_observe_end(ckv_llama *ckv);
 
-/* Announces the next llama_decode while observing, when its batch holds tokens of other sequences too: the observer then takes
- * those of its own sequence. Each sequence is observed by a ckv_llama of its own (all attached to the context), and each is told.
- * The batch is read at once. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE (not observing), CKV_ERR_UNSUPPORTED (a token that
- * belongs to several sequences). */
+/* Announces the next llama_decode while observing, when its batch holds tokens of other sequences too: the observer then
+ * takes those of its own sequence. Each sequence is observed by a ckv_llama of its own (all attached to the context), and
+ * each is told. The batch is read at once. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE (not observing),
+ * CKV_ERR_UNSUPPORTED (a token that belongs to several sequences). */
 CKV_API ckv_status ckv_llama_expect(ckv_llama *ckv, const struct llama_batch *batch);
 
 /* Filled by compress and extract. Arrays belong to the ckv_llama and hold until its next call. */
@@ -105,8 +105,8 @@ typedef struct ckv_llama_report {
 	                               that took the rows has decoded */
 	double score_s;        /* seconds of scoring and selecting */
 	double move_s;         /* seconds of gathering rows and putting them back */
-	uint64_t bytes_ragged; /* what a cache would hold whose layers and heads have lengths of their own; bytes_after counts every
-	                          layer as long as the longest, as llama.cpp holds it */
+	uint64_t bytes_ragged; /* what a cache would hold whose layers and heads have lengths of their own; bytes_after counts
+	                          every layer as long as the longest, as llama.cpp holds it */
 	int32_t no_slope;      /* 1: layers=pyramid gave every layer the same: the budget is too small for its beta and window */
 } ckv_llama_report;
 
@@ -122,16 +122,17 @@ CKV_API ckv_status ckv_llama_compress(ckv_llama *ckv, struct llama_context *ctx,
 CKV_API ckv_status ckv_llama_extract(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
                                      ckv_llama_report *report);
 
-/* What the last compress or extract kept: positions of list `list` of the report's layer number `layer`, ascending, valid until
- * the next. Returns how many lists the layer has: 1 (the same for all KV heads), the KV heads, or 0 when all was kept without a
- * look, or there is no such layer; the outputs are then not touched, nor for a list that is none. */
-CKV_API int32_t ckv_llama_positions(const ckv_llama *ckv, int32_t layer, int32_t list, const int32_t **positions, int32_t *n);
+/* What the last compress or extract kept: positions of list `list` of the report's layer number `layer`, ascending, valid
+ * until the next. Returns how many lists the layer has: 1 (the same for all KV heads), the KV heads, or 0 when all was kept
+ * without a look, or there is no such layer; the outputs are then not touched, nor for a list that is none. */
+CKV_API int32_t ckv_llama_positions(const ckv_llama *ckv, int32_t layer, int32_t list, const int32_t **positions,
+                                    int32_t *n);
 
-/* Layers, or heads, that keep fewer tokens than others (mode=reference, pyramid, squeeze, adaptive_head): llama.cpp has as many
- * cells in all of them. The rows beyond a layer's own are zeros, which the ckv_llama hides from attention while the context
- * decodes: by the mask where only layers differ, by computing the layer's attention itself where heads do. It must then stay
- * attached, and the state must not leave the process. Should there be no memory for it, llama_decode can't be made to fail; ask
- * ckv_llama_check: CKV_ERR_NOMEM means that what was decoded since the last restore is void. */
+/* Layers, or heads, that keep fewer tokens than others (mode=reference, pyramid, squeeze, adaptive_head): llama.cpp has as
+ * many cells in all of them. The rows beyond a layer's own are zeros, which the ckv_llama hides from attention while the
+ * context decodes: by the mask where only layers differ, by computing the layer's attention itself where heads do. It must
+ * then stay attached, and the state must not leave the process. Should there be no memory for it, llama_decode can't be made
+ * to fail; ask ckv_llama_check: CKV_ERR_NOMEM means that what was decoded since the last restore is void. */
 CKV_API ckv_status ckv_llama_check(const ckv_llama *ckv);
 
 /* The second half: puts the held rows into sequence seq of a context of the same model, cache types, n_seq_max and
@@ -142,9 +143,9 @@ CKV_API ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, 
 CKV_API void ckv_llama_drop(ckv_llama *ckv);
 
 /* One question to a document that was compressed before any question was known: puts the held rows into sequence seq, as
- * ckv_llama_restore does, and decodes tokens[n_tokens] after them, unobserved; logits for the last token. The rows stay held, so
- * every question starts from the same compressed document, none from another's answer. Errors: as ckv_llama_restore, and
- * CKV_ERR_HOST, CKV_ERR_CANCELLED. */
+ * ckv_llama_restore does, and decodes tokens[n_tokens] after them, unobserved; logits for the last token. The rows stay
+ * held, so every question starts from the same compressed document, none from another's answer. Errors: as
+ * ckv_llama_restore, and CKV_ERR_HOST, CKV_ERR_CANCELLED. */
 CKV_API ckv_status ckv_llama_ask(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, const llama_token *tokens,
                                  int32_t n_tokens);
 

@@ -27,9 +27,9 @@ const char *ckv_parse_decimal(const char *text, double *value, bool *whole) {
 	return text;
 }
 
-/* The shortest of up to nine digits after the point that reads back to the same number, whatever the locale. */
+/* The shortest of up to fifteen digits after the point that reads back to the same number, whatever the locale. */
 void ckv_format_decimal(double value, char *buffer, size_t capacity) {
-	for (int digits = 0; digits <= 9; digits++) {
+	for (int digits = 0; digits <= 15; digits++) {
 		snprintf(buffer, capacity, "%.*f", digits, value);
 		char *point = strchr(buffer, ',');
 		if (point) {

@@ -18,24 +18,24 @@
 /* Scratch arrays of a context: each grows to the largest size asked of it and stays. Those marked "each" exist once for each
  * worker. */
 typedef enum ckv_slot {
-	SLOT_ROWS,     /* each: 16 decoded rows */
-	SLOT_PANEL,    /* each: the same, packed */
-	SLOT_QUERIES,  /* each: one KV head's queries */
-	SLOT_LOGITS,   /* each: [queries][T, padded] */
-	SLOT_PARTIAL,  /* each: [T] */
-	SLOT_VISIBLE,  /* each: [T] rows that a query sees */
-	SLOT_MASS,     /* [H][T] mean attention of the window */
-	SLOT_SCORES,   /* [G][T] */
-	SLOT_POOLED,   /* [T] */
-	SLOT_SUMS,     /* [T] scores summed over heads */
-	SLOT_CHUNKS,   /* [n_chunks] of a selector */
-	SLOT_KEYS,     /* sort keys */
-	SLOT_OFFSETS,  /* [G + 1] */
-	SLOT_MEAN,     /* [H][d] expected queries */
-	SLOT_MOMENTS,  /* [H][d][d] their covariance */
-	SLOT_LIFTED,   /* [G][T] scores with the safe ones on top */
-	SLOT_STARTS,   /* [n_chunks] the caller's chunks, see ckv_set_chunks */
-	SLOT_PLAN,     /* [n_layers] */
+	SLOT_ROWS,    /* each: 16 decoded rows */
+	SLOT_PANEL,   /* each: the same, packed */
+	SLOT_QUERIES, /* each: one KV head's queries */
+	SLOT_LOGITS,  /* each: [queries][T, padded] */
+	SLOT_PARTIAL, /* each: [T] */
+	SLOT_VISIBLE, /* each: [T] rows that a query sees */
+	SLOT_MASS,    /* [H][T] mean attention of the window */
+	SLOT_SCORES,  /* [G][T] */
+	SLOT_POOLED,  /* [T] */
+	SLOT_SUMS,    /* [T] scores summed over heads */
+	SLOT_CHUNKS,  /* [n_chunks] of a selector */
+	SLOT_KEYS,    /* sort keys */
+	SLOT_OFFSETS, /* [G + 1] */
+	SLOT_MEAN,    /* [H][d] expected queries */
+	SLOT_MOMENTS, /* [H][d][d] their covariance */
+	SLOT_LIFTED,  /* [G][T] scores with the safe ones on top */
+	SLOT_STARTS,  /* [n_chunks] the caller's chunks, see ckv_set_chunks */
+	SLOT_PLAN,    /* [n_layers] */
 	SLOT_COUNT
 } ckv_slot;
 
@@ -49,7 +49,7 @@ struct ckv_ctx {
 	void *slot[SLOT_COUNT];
 	size_t slot_size[SLOT_COUNT];
 	int32_t n_threads;
-	int32_t mass_window; /* window that SLOT_MASS holds of the layer in hand; 0: none */
+	int32_t mass_window;              /* window that SLOT_MASS holds of the layer in hand; 0: none */
 	int32_t n_chunks, chunked_tokens; /* of SLOT_STARTS */
 };
 
@@ -98,12 +98,13 @@ ckv_status ckv_queries_check(const ckv_layer *layer, int32_t n, ckv_error *error
 /* The scale of the layer's logits. */
 float ckv_logit_scale(const ckv_layer *layer);
 void ckv_cap_logits(float *x, size_t n, float cap);
+bool ckv_all_finite(const float *x, size_t n);
 
 /* A block of queries and what becomes of their attention. Query i of n sees keys 0 .. n_keys - n + i. */
 typedef struct ckv_query_block {
 	int32_t first, n; /* of layer->q */
 	int32_t n_keys;   /* that the last one sees */
-	bool by_head;     /* out[h * stride + t] = mean over the queries; else out[g * stride + t] += sum of them, mean over heads */
+	bool by_head; /* out[h * stride + t] = mean over the queries; else out[g * stride + t] += sum of them, mean over heads */
 	float *out;
 	size_t stride;
 } ckv_query_block;
@@ -134,7 +135,8 @@ ckv_status ckv_chunks_check(ckv_ctx *ctx, int32_t n_tokens);
 /* sums[t] in SLOT_SUMS: scores of one token over all heads; NULL without memory. */
 const float *ckv_sum_heads(ckv_ctx *ctx, const ckv_selection *s);
 
-/* Digits with at most one point among them, whatever the locale; returns what follows, or NULL when there is no such number. */
+/* Digits with at most one point among them, whatever the locale; returns what follows, or NULL when there is no such number.
+ */
 const char *ckv_parse_decimal(const char *text, double *value, bool *whole);
 void ckv_format_decimal(double value, char *buffer, size_t capacity);
 

@@ -34,19 +34,21 @@ typedef struct plan {
 	double *keep; /* [n_layers] */
 } plan;
 
-/* Whole numbers that add up to the rounded sum of what they stand for: each is within one of its own. */
+/* Whole numbers from 1 to T that add up to the rounded sum of what they stand for: each is within one of its own. What a
+ * bound takes from one goes to the next. */
 static void round_together(plan *p) {
 	double sum = 0.0, given = 0.0;
 	for (int32_t i = 0; i < p->n_layers; i++) {
 		sum += p->keep[i];
-		double up_to_here = ckv_round_even(sum);
-		p->keep[i] = up_to_here - given;
-		given = up_to_here;
+		double n = floor(sum + 0.5) - given; /* not half to even: a whole number must stay what it is */
+		n = n < 1.0 ? 1.0 : n < p->n_tokens ? n : p->n_tokens;
+		p->keep[i] = n;
+		given += n;
 	}
 }
 
-/* A straight line from max to min around the mean (the terms in the order of the published code, whose roundings show). Returns
- * whether beta and window leave a slope. */
+/* A straight line from max to min around the mean (the terms in the order of the published code, whose roundings show).
+ * Returns whether beta and window leave a slope. */
 static bool pyramid(plan *p) {
 	double window = p->params->window, n = p->n_tokens, capacity = window + p->mean;
 	double low = (capacity - window) / p->params->beta, high = (capacity - window) * 2.0 - low;
@@ -54,15 +56,16 @@ static bool pyramid(plan *p) {
 		high = n - window;
 		low = (capacity - window) * 2.0 - high;
 	}
-	bool slopes = n >= high && high >= low && low >= window;
+	bool reference = p->params->reference, slopes = n >= high && high >= low && low >= window;
+	slopes = slopes && (reference || low >= 1.0); /* a layer keeps a token at least, which would be missing elsewhere */
 	double step = slopes && p->n_layers > 1 ? (high - low) / (p->n_layers - 1) : 0.0;
 	for (int32_t i = 0; i < p->n_layers; i++) {
-		p->keep[i] = slopes ? high - i * step : p->mean;
-		if (p->params->reference) {
+		p->keep[i] = slopes && (reference || p->n_layers > 1) ? high - i * step : p->mean;
+		if (reference) {
 			p->keep[i] = ckv_round_even(p->keep[i]);
 		}
 	}
-	if (!p->params->reference) {
+	if (!reference) {
 		round_together(p);
 	}
 	return slopes;
@@ -162,14 +165,14 @@ ckv_status ckv_plan(ckv_ctx *ctx, ckv_budget budget, int32_t n_tokens, int32_t n
 	p.mean = ctx->params.reference && budget.kind == CKV_BUDGET_REMOVE ? (double)n_tokens * (1.0 - budget.value) : n_keep;
 	p.keep = ckv_scratch(ctx, SLOT_PLAN, (size_t)n_layers, sizeof *p.keep);
 	ckv_status status = p.keep ? CKV_OK : CKV_ERR_NOMEM;
-	if (fell_back) {
-		*fell_back = 0;
-	}
 	if (status == CKV_OK && !whole && strcmp(rule, "squeeze") == 0) {
 		status = check_similarity(ctx, similarity, n_layers);
 	}
 	if (status) {
 		return status;
+	}
+	if (fell_back) {
+		*fell_back = 0;
 	}
 	if (whole || strcmp(rule, "uniform") == 0) {
 		for (int32_t i = 0; i < n_layers; i++) {

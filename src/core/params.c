@@ -169,8 +169,10 @@ static bool uses(const ckv_params *params, const char *key) {
 	       (p.layers && p.scorer && lists(p.layers->uses, key));
 }
 
+static bool has_names(const ckv_params *p) { return p && p->preset && p->scorer && p->selector && p->chunker && p->layers; }
+
 int ckv_params_use(const ckv_params *params, const char *key) {
-	return params && key && params->scorer && params->selector && params->chunker && params->layers && uses(params, key);
+	return has_names(params) && key && find_name(key_name, key) && uses(params, key);
 }
 
 static ckv_status check_names(const ckv_params *params, const parts *p, ckv_error *error) {
@@ -408,10 +410,6 @@ static void append_value(const ckv_params *params, const key_row *key, char *buf
 	case KEY_LAYERS: value = get_name(params, key); break;
 	}
 	append(buffer, capacity, length, value);
-}
-
-static bool has_names(const ckv_params *p) {
-	return p && p->preset && p->scorer && p->selector && p->chunker && p->layers;
 }
 
 size_t ckv_params_value(const ckv_params *params, const char *key, char *buffer, size_t capacity) {

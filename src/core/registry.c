@@ -70,6 +70,4 @@ const ckv_preset *ckv_preset_find(const char *name) { return ckv_preset_at(find(
 
 const ckv_method_info *ckv_chunker_find(const char *name) { return ckv_chunker_info(find(ckv_chunker_info, name)); }
 
-const ckv_method_info *ckv_layer_rule_find(const char *name) {
-	return ckv_layer_rule_info(find(ckv_layer_rule_info, name));
-}
+const ckv_method_info *ckv_layer_rule_find(const char *name) { return ckv_layer_rule_info(find(ckv_layer_rule_info, name)); }

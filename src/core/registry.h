@@ -19,13 +19,13 @@ typedef struct ckv_scorer {
 typedef struct ckv_selection {
 	const float *scores; /* [n_heads][n_tokens], finite */
 	int32_t n_heads, n_tokens;
-	int32_t n_keep;       /* 1 to n_tokens */
-	double keep_fraction; /* 1 - r, as the published code computes it */
-	int32_t lo, hi;       /* only tokens lo .. hi-1 are open; those before and after are protected and already counted */
-	int32_t n_open;       /* how many of the open ones to keep */
+	int32_t n_keep;          /* 1 to n_tokens */
+	double keep_fraction;    /* 1 - r, as the published code computes it */
+	int32_t lo, hi;          /* only tokens lo .. hi-1 are open; those before and after are protected and already counted */
+	int32_t n_open;          /* how many of the open ones to keep */
 	int32_t layer, n_layers; /* n_layers 0: not known */
 	int32_t n_chunks;        /* that the cache consists of */
-	ckv_reason reason;    /* in: CKV_SELECTED */
+	ckv_reason reason;       /* in: CKV_SELECTED */
 } ckv_selection;
 
 typedef struct ckv_selector {

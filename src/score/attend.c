@@ -47,27 +47,30 @@ static float *logits_of(const job *j, int32_t worker) {
 	return j->logits + (size_t)worker * (size_t)j->group * j->n_queries * j->padded;
 }
 
-static ckv_status compute_logits(const job *j, int32_t worker, int32_t kv_head, ckv_error *error) {
+/* Rows that nobody sees are computed with the others of their panel, but not looked at: they may hold anything. */
+static void compute_logits(const job *j, int32_t worker, int32_t kv_head) {
 	size_t w = (size_t)worker, of_group = (size_t)j->group * j->n_queries;
 	float *queries = j->queries + w * of_group * j->dim_k;
-	ckv_panel panel = {rows_of(j, worker), j->panel + w * CKV_LANES * j->dim_k};
+	float *rows = rows_of(j, worker), *panel = j->panel + w * CKV_LANES * j->dim_k;
 	for (int32_t h = 0; h < j->group; h++) {
 		ckv_view_decode(j->kernels, &j->layer->q, kv_head * j->group + h, 0, (int32_t)j->n_queries,
 		                queries + (size_t)h * j->n_queries * j->dim_k);
 	}
 	for (size_t t = 0; t < j->n_tokens; t += CKV_LANES) {
 		size_t n = j->n_tokens - t < CKV_LANES ? j->n_tokens - t : CKV_LANES;
-		ckv_status status = ckv_panel_load(j->kernels, j->layer, kv_head, (int32_t)t, (int32_t)n, &panel, error);
-		if (status) {
-			return status;
-		}
-		j->kernels->qk(queries, of_group, j->dim_k, panel.panel, j->scale, logits_of(j, worker) + t, j->padded);
+		ckv_view_decode(j->kernels, &j->layer->k, kv_head, (int32_t)t, (int32_t)n, rows);
+		memset(rows + n * j->dim_k, 0, (CKV_LANES - n) * j->dim_k * sizeof *rows);
+		j->kernels->pack(rows, j->dim_k, panel);
+		j->kernels->qk(queries, of_group, j->dim_k, panel, j->scale, logits_of(j, worker) + t, j->padded);
 	}
-	return CKV_OK;
+}
+
+static ckv_status not_finite(const job *j, int32_t kv_head, const char *what, ckv_error *error) {
+	return ckv_fail(error, CKV_ERR_NUMERIC, "layer %d, KV head %d: NaN or infinity in %s", j->layer->index, kv_head, what);
 }
 
 /* Turns one query's logits into weights, zero for rows that it does not see. */
-static void weigh(const job *j, int32_t worker, int32_t kv_head, size_t query, float *logits) {
+static ckv_status weigh(const job *j, int32_t worker, int32_t kv_head, size_t query, float *logits, ckv_error *error) {
 	float *weights = j->weights + (size_t)worker * j->padded;
 	int32_t *seen = j->seen + (size_t)worker * j->padded;
 	const uint8_t *absent = j->absent ? j->absent + (size_t)kv_head * j->n_tokens : NULL;
@@ -80,7 +83,10 @@ static void weigh(const job *j, int32_t worker, int32_t kv_head, size_t query, f
 		logits[t] = 0.0f;
 	}
 	if (n == 0) {
-		return;
+		return CKV_OK;
+	}
+	if (!ckv_all_finite(weights, n)) { /* before a cap makes something of it */
+		return not_finite(j, kv_head, "a key, a query or their product", error);
 	}
 	if (j->layer->logit_cap > 0.0f) {
 		ckv_cap_logits(weights, n, j->layer->logit_cap);
@@ -89,6 +95,7 @@ static void weigh(const job *j, int32_t worker, int32_t kv_head, size_t query, f
 	for (size_t i = 0; i < n; i++) {
 		logits[seen[i]] = weights[i] / sum;
 	}
+	return CKV_OK;
 }
 
 static float *out_of(const job *j, int32_t kv_head, int32_t head_in_group, size_t query) {
@@ -96,32 +103,39 @@ static float *out_of(const job *j, int32_t kv_head, int32_t head_in_group, size_
 	return j->out + (query * (size_t)j->n_heads + head) * j->dim_v;
 }
 
-static ckv_status one_head(void *user, int32_t worker, int32_t kv_head, ckv_error *error) {
-	const job *j = user;
-	ckv_status status = compute_logits(j, worker, kv_head, error);
-	if (status) {
-		return status;
-	}
-	float *weights = logits_of(j, worker), *row = rows_of(j, worker);
+/* out += weight * value for all queries of the group; the value is decoded once. */
+static ckv_status add_value(const job *j, int32_t worker, int32_t kv_head, size_t t, ckv_error *error) {
+	const float *weights = logits_of(j, worker);
+	float *row = rows_of(j, worker);
+	bool used = false;
+	ckv_view_decode(j->kernels, &j->layer->v, kv_head, (int32_t)t, 1, row);
 	for (int32_t h = 0; h < j->group; h++) {
 		for (size_t i = 0; i < j->n_queries; i++) {
-			memset(out_of(j, kv_head, h, i), 0, j->dim_v * sizeof *j->out);
-			weigh(j, worker, kv_head, i, weights + ((size_t)h * j->n_queries + i) * j->padded);
-		}
-	}
-	/* Each value is decoded once for all queries of the group. */
-	for (size_t t = 0; t < j->n_tokens; t++) {
-		ckv_view_decode(j->kernels, &j->layer->v, kv_head, (int32_t)t, 1, row);
-		for (int32_t h = 0; h < j->group; h++) {
-			for (size_t i = 0; i < j->n_queries; i++) {
-				float weight = weights[((size_t)h * j->n_queries + i) * j->padded + t];
-				if (weight > 0.0f) {
-					j->kernels->axpy(out_of(j, kv_head, h, i), row, weight, j->dim_v);
-				}
+			float weight = weights[((size_t)h * j->n_queries + i) * j->padded + t];
+			if (weight > 0.0f) {
+				j->kernels->axpy(out_of(j, kv_head, h, i), row, weight, j->dim_v);
+				used = true;
 			}
 		}
 	}
-	return CKV_OK;
+	return used && !ckv_all_finite(row, j->dim_v) ? not_finite(j, kv_head, "a value", error) : CKV_OK;
+}
+
+static ckv_status one_head(void *user, int32_t worker, int32_t kv_head, ckv_error *error) {
+	const job *j = user;
+	ckv_status status = CKV_OK;
+	compute_logits(j, worker, kv_head);
+	for (int32_t h = 0; h < j->group; h++) {
+		for (size_t i = 0; i < j->n_queries && status == CKV_OK; i++) {
+			float *logits = logits_of(j, worker) + ((size_t)h * j->n_queries + i) * j->padded;
+			memset(out_of(j, kv_head, h, i), 0, j->dim_v * sizeof *j->out);
+			status = weigh(j, worker, kv_head, i, logits, error);
+		}
+	}
+	for (size_t t = 0; t < j->n_tokens && status == CKV_OK; t++) {
+		status = add_value(j, worker, kv_head, t, error);
+	}
+	return status;
 }
 
 ckv_status ckv_attend(ckv_ctx *ctx, const ckv_layer *layer, const uint8_t *visible, const uint8_t *absent, float *out) {
@@ -131,7 +145,8 @@ ckv_status ckv_attend(ckv_ctx *ctx, const ckv_layer *layer, const uint8_t *visib
 	}
 	ckv_begin(ctx);
 	if (!layer || !visible || !out || layer->size < sizeof *layer) {
-		return ckv_fail(&ctx->error, CKV_ERR_ARG, "ckv_attend needs a layer, what its queries see, and a place for the result");
+		return ckv_fail(&ctx->error, CKV_ERR_ARG,
+		                "ckv_attend needs a layer, what its queries see, and a place for the result");
 	}
 	ckv_status status = ckv_layer_check(layer, &ctx->error);
 	status = status ? status : ckv_view_check(&layer->v, "values", layer->index, &ctx->error);

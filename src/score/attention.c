@@ -1,7 +1,7 @@
 /* Attention of a block of queries: softmax(Q K^T * scale) over the keys that each may see, added up along the queries.
  *
- * Several scorers, and the measure "attention kept", start from it. Memory is one KV head's logits for each worker, [queries][T]:
- * O(T), never T x T. */
+ * Several scorers, and the measure "attention kept", start from it. Memory is one KV head's logits for each worker,
+ * [queries][T]: O(T), never T x T. */
 #include "core/internal.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ void ckv_cap_logits(float *x, size_t n, float cap) {
 	}
 }
 
-static bool all_finite(const float *x, size_t n) {
+bool ckv_all_finite(const float *x, size_t n) {
 	uint32_t bad = 0;
 	for (size_t i = 0; i < n; i++) {
 		uint32_t bits;
@@ -48,7 +48,7 @@ ckv_status ckv_panel_load(const ckv_kernels *kernels, const ckv_layer *layer, in
                           const ckv_panel *to, ckv_error *error) {
 	size_t d = (size_t)layer->k.head_dim;
 	ckv_view_decode(kernels, &layer->k, kv_head, t, n, to->rows);
-	if (!all_finite(to->rows, (size_t)n * d)) {
+	if (!ckv_all_finite(to->rows, (size_t)n * d)) {
 		return ckv_fail(error, CKV_ERR_NUMERIC,
 		                "layer %d, KV head %d, token %d or one of the 15 after it: NaN or infinity in a key", layer->index,
 		                kv_head, t);
@@ -88,9 +88,7 @@ static ckv_status job_init(job *j, ckv_ctx *ctx, const ckv_layer *layer, const c
 	return j->rows && j->panel && j->queries && j->logits && j->partial ? CKV_OK : CKV_ERR_NOMEM;
 }
 
-static float *logits_of(const job *j, int32_t worker) {
-	return j->logits + (size_t)worker * j->n_queries * j->padded;
-}
+static float *logits_of(const job *j, int32_t worker) { return j->logits + (size_t)worker * j->n_queries * j->padded; }
 
 static ckv_status compute_logits(const job *j, int32_t worker, int32_t kv_head, ckv_error *error) {
 	size_t w = (size_t)worker, d = j->dim;
@@ -99,6 +97,10 @@ static ckv_status compute_logits(const job *j, int32_t worker, int32_t kv_head, 
 	for (int32_t h = 0; h < j->group; h++) {
 		ckv_view_decode(j->kernels, &j->layer->q, kv_head * j->group + h, j->block->first, j->block->n,
 		                queries + (size_t)h * (size_t)j->block->n * d);
+	}
+	if (!ckv_all_finite(queries, j->n_queries * d)) { /* a logit cap would make something of it */
+		return ckv_fail(error, CKV_ERR_NUMERIC, "layer %d, KV head %d: NaN or infinity in a query", j->layer->index,
+		                kv_head);
 	}
 	for (int32_t t = 0; t < j->block->n_keys; t += CKV_LANES) {
 		int32_t n = j->block->n_keys - t < CKV_LANES ? j->block->n_keys - t : CKV_LANES;

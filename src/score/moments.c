@@ -1,7 +1,8 @@
 /* Mean and covariance of a stream of queries.
  *
- * Rows are taken relative to the first one ever seen, so that a large mean costs no digits; products of up to 64 rows are summed
- * in float with the vector kernels, and these tiles in double. */
+ * Up to 64 rows at a time are taken relative to their own mean, so that neither a large mean nor an outlier costs the others
+ * digits; their products are summed in float with the vector kernels, and these tiles put together in double (Chan, Golub,
+ * LeVeque 1979). */
 #include "core/internal.h"
 
 #include <string.h>
@@ -13,11 +14,11 @@ struct ckv_moments {
 	const ckv_kernels *kernels;
 	int32_t n_heads, dim;
 	int64_t count;
-	double *sum;      /* [H][d] of row - origin */
-	double *products; /* [H][d][d], upper triangle */
-	float *origin;    /* [H][d] */
+	double *mean;     /* [H][d] */
+	double *products; /* [H][d][d] of row - mean, upper triangle */
+	double *centre;   /* [d] of a tile */
 	float *tile;      /* [d][d] */
-	float *row;       /* [d] */
+	float *rows;      /* [64][d] */
 };
 
 static size_t row_size(const ckv_moments *m) { return (size_t)m->dim; }
@@ -31,7 +32,7 @@ void ckv_moments_free(ckv_moments *moments) {
 		return;
 	}
 	ckv_allocator a = moments->allocator;
-	void *parts[] = {moments->sum, moments->products, moments->origin, moments->tile, moments->row, moments};
+	void *parts[] = {moments->mean, moments->products, moments->centre, moments->tile, moments->rows, moments};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
 		if (parts[i]) {
 			a.free(a.user, parts[i]);
@@ -43,7 +44,7 @@ void ckv_moments_reset(ckv_moments *moments) {
 	if (moments) {
 		size_t n = (size_t)moments->n_heads * row_size(moments);
 		moments->count = 0;
-		memset(moments->sum, 0, n * sizeof *moments->sum);
+		memset(moments->mean, 0, n * sizeof *moments->mean);
 		memset(moments->products, 0, n * row_size(moments) * sizeof *moments->products);
 	}
 }
@@ -66,12 +67,12 @@ ckv_status ckv_moments_create(ckv_moments **moments, int32_t n_heads, int32_t he
 	m->kernels = ckv_kernels_get(ckv_cpu_features() & ~(options ? options->cpu_disable : 0u));
 	m->n_heads = n_heads;
 	m->dim = head_dim;
-	m->sum = get(&a, n, sizeof *m->sum);
+	m->mean = get(&a, n, sizeof *m->mean);
 	m->products = get(&a, n, d * sizeof *m->products);
-	m->origin = get(&a, n, sizeof *m->origin);
+	m->centre = get(&a, d, sizeof *m->centre);
 	m->tile = get(&a, d, d * sizeof *m->tile);
-	m->row = get(&a, d, sizeof *m->row);
-	if (!m->sum || !m->products || !m->origin || !m->tile || !m->row) {
+	m->rows = get(&a, d, TILE_ROWS * sizeof *m->rows);
+	if (!m->mean || !m->products || !m->centre || !m->tile || !m->rows) {
 		ckv_moments_free(m);
 		return CKV_ERR_NOMEM;
 	}
@@ -80,36 +81,49 @@ ckv_status ckv_moments_create(ckv_moments **moments, int32_t n_heads, int32_t he
 	return CKV_OK;
 }
 
-static void add_row(ckv_moments *m, const ckv_view *queries, int32_t head, int32_t token) {
-	size_t d = row_size(m), h = (size_t)head;
-	double *sum = m->sum + h * d;
-	ckv_view_decode(m->kernels, queries, head, token, 1, m->row);
-	if (m->count == 0 && token == 0) {
-		memcpy(m->origin + h * d, m->row, d * sizeof *m->row);
+/* The tile's mean, and the products of its n rows relative to it. */
+static void fill_tile(ckv_moments *m, int32_t n) {
+	size_t d = row_size(m);
+	memset(m->centre, 0, d * sizeof *m->centre);
+	memset(m->tile, 0, d * d * sizeof *m->tile);
+	for (size_t t = 0; t < (size_t)n; t++) {
+		for (size_t i = 0; i < d; i++) {
+			m->centre[i] += (double)m->rows[t * d + i] / n;
+		}
+	}
+	for (size_t t = 0; t < (size_t)n; t++) {
+		float *row = m->rows + t * d;
+		for (size_t i = 0; i < d; i++) {
+			row[i] = (float)((double)row[i] - m->centre[i]);
+		}
+		for (size_t i = 0; i < d; i++) {
+			m->kernels->axpy(m->tile + i * d + i, row + i, row[i], d - i);
+		}
+	}
+}
+
+/* Puts the tile of n rows together with the `before` rows of this head. */
+static void merge_tile(ckv_moments *m, int32_t head, int64_t before, int32_t n) {
+	size_t d = row_size(m);
+	double *mean = m->mean + (size_t)head * d, *products = m->products + (size_t)head * d * d;
+	double share = (double)n / (double)(before + n), weight = (double)before * share;
+	for (size_t i = 0; i < d; i++) {
+		m->centre[i] -= mean[i];
+		mean[i] += m->centre[i] * share;
 	}
 	for (size_t i = 0; i < d; i++) {
-		m->row[i] -= m->origin[h * d + i];
-		sum[i] += (double)m->row[i];
-	}
-	for (size_t i = 0; i < d; i++) {
-		m->kernels->axpy(m->tile + i * d + i, m->row + i, m->row[i], d - i);
+		for (size_t j = i; j < d; j++) {
+			products[i * d + j] += (double)m->tile[i * d + j] + m->centre[i] * m->centre[j] * weight;
+		}
 	}
 }
 
 static void add_head(ckv_moments *m, const ckv_view *queries, int32_t head) {
-	size_t d = row_size(m);
-	double *products = m->products + (size_t)head * d * d;
 	for (int32_t t = 0; t < queries->n_tokens; t += TILE_ROWS) {
-		int32_t end = queries->n_tokens - t < TILE_ROWS ? queries->n_tokens : t + TILE_ROWS;
-		memset(m->tile, 0, d * d * sizeof *m->tile);
-		for (int32_t i = t; i < end; i++) {
-			add_row(m, queries, head, i);
-		}
-		for (size_t i = 0; i < d; i++) {
-			for (size_t j = i; j < d; j++) {
-				products[i * d + j] += (double)m->tile[i * d + j];
-			}
-		}
+		int32_t n = queries->n_tokens - t < TILE_ROWS ? queries->n_tokens - t : TILE_ROWS;
+		ckv_view_decode(m->kernels, queries, head, t, n, m->rows);
+		fill_tile(m, n);
+		merge_tile(m, head, m->count + t, n);
 	}
 }
 
@@ -137,14 +151,13 @@ int64_t ckv_moments_read(const ckv_moments *m, float *mean, float *covariance) {
 	size_t d = row_size(m);
 	double n = m->count ? (double)m->count : 1.0;
 	for (size_t h = 0; h < (size_t)m->n_heads; h++) {
-		const double *sum = m->sum + h * d, *products = m->products + h * d * d;
+		const double *products = m->products + h * d * d;
 		for (size_t i = 0; i < d; i++) {
 			if (mean) {
-				mean[h * d + i] = m->count ? (float)((double)m->origin[h * d + i] + sum[i] / n) : 0.0f;
+				mean[h * d + i] = (float)m->mean[h * d + i];
 			}
 			for (size_t j = i; j < d && covariance; j++) {
-				float c = (float)((products[i * d + j] - sum[i] * sum[j] / n) / n);
-				covariance[(h * d + i) * d + j] = covariance[(h * d + j) * d + i] = c;
+				covariance[(h * d + i) * d + j] = covariance[(h * d + j) * d + i] = (float)(products[i * d + j] / n);
 			}
 		}
 	}

@@ -1,9 +1,9 @@
-/* Expected Attention (arXiv 2510.00636, section 3): queries still to come are taken to be normal, with the mean and covariance of
- * those seen, turned to the positions ahead. A key's expected weight is then exp(mu.k s + k'Sk s^2 / 2), s the logit scale (the
- * mean of a log-normal); normalised over the keys, mean over the group, times the value's length.
+/* Expected Attention (arXiv 2510.00636, section 3): queries still to come are taken to be normal, with the mean and
+ * covariance of those seen, turned to the positions ahead. A key's expected weight is then exp(mu.k s + k'Sk s^2 / 2), s the
+ * logit scale (the mean of a log-normal); normalised over the keys, mean over the group, times the value's length.
  *
- * The rotation is averaged over the next `future` positions and applied to mean and covariance. Sinks are not scored: they get
- * one score above all others. A logit cap has no part in it. */
+ * The rotation is averaged over the next `future` positions and applied to mean and covariance. Sinks are not scored: they
+ * get one score above all others. A logit cap has no part in it. */
 #include "core/internal.h"
 
 #include <math.h>
@@ -12,9 +12,9 @@ typedef struct job {
 	const ckv_kernels *kernels;
 	const ckv_layer *layer;
 	int32_t sinks, group;
-	size_t dim, widest, padded; /* widest: the larger of d and d_v */
-	float scale, *mean, *covariance;            /* [H][d], [H][d][d] of the queries to come */
-	float *rows, *panel, *products, *logits;    /* each worker's: [16][widest], [d][16], [d][16], [g][T padded] */
+	size_t dim, widest, padded;              /* widest: the larger of d and d_v */
+	float scale, *mean, *covariance;         /* [H][d], [H][d][d] of the queries to come */
+	float *rows, *panel, *products, *logits; /* each worker's: [16][widest], [d][16], [d][16], [g][T padded] */
 	float *scores;
 } job;
 

@@ -6,9 +6,10 @@ static ckv_status score(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, fl
 	(void)n_keep;
 	size_t n = (size_t)layer->k.n_tokens;
 	if (!layer->mass || layer->mass_stride < n) {
-		return ckv_fail(&ctx->error, CKV_ERR_ARG,
-		                "layer %d: scorer 'h2o' needs the attention of all queries (ckv_mass_add), %zu sums for each KV head",
-		                layer->index, n);
+		return ckv_fail(
+		    &ctx->error, CKV_ERR_ARG,
+		    "layer %d: scorer 'h2o' needs the attention of all queries (ckv_mass_add), %zu sums for each KV head",
+		    layer->index, n);
 	}
 	for (size_t g = 0; g < (size_t)layer->k.n_heads; g++) {
 		for (size_t t = 0; t < n; t++) {

@@ -1,6 +1,6 @@
-/* L2 norm of the key, both ways round. Keys with a small norm tend to attract attention ("A Simple and Effective L2 Norm-Based
- * Strategy for KV Cache Compression", arXiv 2406.11430), hence knorm = -|k|; key_norm = +|k| is what an adaptation of ChunkKV
- * without attention uses. */
+/* L2 norm of the key, both ways round. Keys with a small norm tend to attract attention ("A Simple and Effective L2
+ * Norm-Based Strategy for KV Cache Compression", arXiv 2406.11430), hence knorm = -|k|; key_norm = +|k| is what an
+ * adaptation of ChunkKV without attention uses. */
 #include "core/internal.h"
 
 typedef struct job {

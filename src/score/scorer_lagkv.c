@@ -1,7 +1,7 @@
-/* LagKV (arXiv 2504.04704): the tokens after the sinks are cut into partitions; a token is worth how much its key and value vary
- * over the channels when these are scaled by the range they have in the partition that follows. What counts is its rank within
- * the partition, so each partition gives the same share. The last partition and what is left over score 1, as do the sinks.
- * A cache too short for two partitions scores by position: the newest most, the sinks 1. */
+/* LagKV (arXiv 2504.04704): the tokens after the sinks are cut into partitions; a token is worth how much its key and value
+ * vary over the channels when these are scaled by the range they have in the partition that follows. What counts is its rank
+ * within the partition, so each partition gives the same share. The last partition and what is left over score 1, as do the
+ * sinks. A cache too short for two partitions scores by position: the newest most, the sinks 1. */
 #include "core/internal.h"
 
 #include <math.h>
@@ -20,8 +20,8 @@ static void score_short(const ckv_params *p, int32_t n, float *out) {
 	}
 }
 
-/* Unbiased standard deviation over the channels, each scaled by its range in the next partition. A channel that does not vary
- * there counts as 0. */
+/* Unbiased standard deviation over the channels, each scaled by its range in the next partition. A channel that does not
+ * vary there counts as 0. */
 static double deviation(const job *j, const float *row, const float *low, const float *high) {
 	double sum = 0.0, squares = 0.0, n = (double)j->dim;
 	for (size_t c = 0; c < j->dim; c++) {

@@ -1,5 +1,5 @@
-/* Uniform random scores: the baseline that every other scorer must beat. A score depends on seed, layer, head and token only, so
- * it is the same wherever and in whatever order it is computed. */
+/* Uniform random scores: the baseline that every other scorer must beat. A score depends on seed, layer, head and token
+ * only, so it is the same wherever and in whatever order it is computed. */
 #include "core/internal.h"
 
 /* splitmix64's finalizer (Steele, Lea, Flood 2014): neighbouring inputs give unrelated outputs. */

@@ -1,5 +1,5 @@
-/* StreamingLLM (arXiv 2309.17453): the first tokens and the newest are kept, whatever they say. Of T tokens the T - n_keep after
- * the sinks score 0, all others 1. */
+/* StreamingLLM (arXiv 2309.17453): the first tokens and the newest are kept, whatever they say. Of T tokens the T - n_keep
+ * after the sinks score 0, all others 1. */
 #include "core/internal.h"
 
 static ckv_status score(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, float *scores) {

@@ -1,5 +1,5 @@
-/* Where chunks end in a text. ChunkKV (arXiv 2502.00299) cuts every C tokens and leaves boundaries that follow the text to later
- * work; these do. */
+/* Where chunks end in a text. ChunkKV (arXiv 2502.00299) cuts every C tokens and leaves boundaries that follow the text to
+ * later work; these do. */
 #include "core/internal.h"
 
 #include <string.h>
@@ -25,9 +25,16 @@ typedef bool (*boundary)(const text *t, size_t at);
 
 static bool after_line(const text *t, size_t at) { return t->data[at - 1] == '\n'; }
 
-/* The end of a blank line, and of all that follow it: the next line has text. */
+/* The end of a blank line, and of all that follow it: this line has text, indented or not. */
 static bool after_paragraph(const text *t, size_t at) {
-	if (t->data[at - 1] != '\n' || is_space(t->data[at])) {
+	if (t->data[at - 1] != '\n') {
+		return false;
+	}
+	size_t end = at;
+	while (end < t->size && is_space(t->data[end]) && t->data[end] != '\n') {
+		end++;
+	}
+	if (end == t->size || t->data[end] == '\n') {
 		return false;
 	}
 	for (size_t i = at - 1; i-- > 0 && is_space(t->data[i]);) {
@@ -77,8 +84,8 @@ static bool ends_wide_sentence(const text *t, size_t end) {
 	return false;
 }
 
-/* The space belongs to what follows, as most tokens begin with theirs; a small letter after it means an abbreviation. A blank
- * line ends a sentence too: headings have no full stop. */
+/* The space belongs to what follows, as most tokens begin with theirs; a small letter after it means an abbreviation. A
+ * blank line ends a sentence too, headings have no full stop; it stays with what it follows. */
 static bool after_sentence(const text *t, size_t at) {
 	if (after_paragraph(t, at) || ends_wide_sentence(t, at)) {
 		return true;
@@ -86,10 +93,11 @@ static bool after_sentence(const text *t, size_t at) {
 	if (!is_space(t->data[at]) || is_space(t->data[at - 1]) || !ends_sentence(t, at)) {
 		return false;
 	}
-	while (at < t->size && is_space(t->data[at])) {
-		at++;
+	int newlines = 0;
+	for (; at < t->size && is_space(t->data[at]); at++) {
+		newlines += t->data[at] == '\n';
 	}
-	return at < t->size && !(t->data[at] >= 'a' && t->data[at] <= 'z');
+	return newlines < 2 && at < t->size && !(t->data[at] >= 'a' && t->data[at] <= 'z');
 }
 
 static boundary rule_of(const char *chunker) {
@@ -107,6 +115,15 @@ static bool begins_in(const text *t, boundary rule, size_t from, size_t to) {
 		}
 	}
 	return false;
+}
+
+static bool never_fall(const size_t *ends, int32_t n) {
+	for (int32_t i = 1; i < n; i++) {
+		if (ends[i] < ends[i - 1]) {
+			return false;
+		}
+	}
+	return true;
 }
 
 /* Appends tokens first .. end-1 as one chunk, or as parts of nearly equal length. */
@@ -127,16 +144,13 @@ ckv_status ckv_chunk_text(const ckv_params *params, const char *data, const size
 		return CKV_ERR_POLICY;
 	}
 	boundary rule = rule_of(params->chunker);
-	if (rule && (!data || !ends)) {
+	if (rule && (!data || !ends || !never_fall(ends, n_tokens))) {
 		return CKV_ERR_ARG;
 	}
 	int32_t first = 0, n = 0, most = rule ? params->max_chunk : params->chunk;
 	text t = {data, rule ? ends[n_tokens - 1] : 0};
 	for (int32_t i = 1; i < n_tokens; i++) {
 		size_t before = i > 1 && rule ? ends[i - 2] : 0; /* first byte of token i-1 */
-		if (rule && ends[i - 1] < before) {
-			return CKV_ERR_ARG;
-		}
 		if (rule ? begins_in(&t, rule, before, ends[i - 1]) : i - first == most) {
 			n = add_parts(first, i, most, starts, n);
 			first = i;

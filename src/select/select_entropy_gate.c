@@ -1,11 +1,12 @@
-/* Entropy-gated ChunkKV (kvpress' EntropyGatedChunkKVPress): chunks in order of their mean score, as ChunkKV has it, but of an
- * important chunk in which few tokens hold the score only the best `entropy_keep` are kept. What that saves goes to further
- * chunks, and in the end to the best single tokens. The budget is kept exactly.
+/* Entropy-gated ChunkKV (kvpress' EntropyGatedChunkKVPress): chunks in order of their mean score, as ChunkKV has it, but of
+ * an important chunk in which few tokens hold the score only the best `entropy_keep` are kept. What that saves goes to
+ * further chunks, and in the end to the best single tokens. The budget is kept exactly.
  *
  * Exact mode: protected tokens are kept first and count neither in a chunk's mean nor in its entropy. */
 #include "core/internal.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Terms of the published code that keep a division and a logarithm finite. */
 static const double epsilon = 1e-8;
@@ -43,31 +44,15 @@ static float mean(const float *x, int32_t n) {
 	return sum / (float)n;
 }
 
-/* The element that would be at position (n - 1) / 2 of the sorted list: found by counting, n is small. */
-static double lower_median(const double *x, int32_t n) {
-	double low = x[0], high = x[0];
-	for (int32_t i = 1; i < n; i++) {
-		low = x[i] < low ? x[i] : low;
-		high = x[i] > high ? x[i] : high;
-	}
-	while (low < high) {
-		double middle = low + (high - low) / 2.0, next = high;
-		int32_t n_below = 0;
-		for (int32_t i = 0; i < n; i++) {
-			n_below += x[i] <= middle;
-			next = x[i] > middle && x[i] < next ? x[i] : next;
-		}
-		if (n_below > (n - 1) / 2) {
-			double most = low;
-			for (int32_t i = 0; i < n; i++) {
-				most = x[i] <= middle && x[i] > most ? x[i] : most;
-			}
-			high = most;
-		} else {
-			low = next;
-		}
-	}
-	return low;
+static int compare_values(const void *a, const void *b) {
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+/* Sorts x; of an even number of values the lower of the two in the middle. */
+static double lower_median(double *x, int32_t n) {
+	qsort(x, (size_t)n, sizeof *x, compare_values);
+	return x[(n - 1) / 2];
 }
 
 typedef struct gate {
@@ -85,7 +70,8 @@ static ckv_status gate_init(gate *g, ckv_ctx *ctx, const ckv_selection *s) {
 	int32_t first = ckv_chunk_of(ctx, s->lo);
 	g->n = ckv_chunk_of(ctx, s->hi - 1) + 1 - first;
 	size_t n = (size_t)g->n, tokens = (size_t)s->n_tokens;
-	g->chunks = ckv_scratch(ctx, SLOT_CHUNKS, n, sizeof *g->chunks + sizeof *g->values + sizeof *g->scores + sizeof *g->order);
+	g->chunks =
+	    ckv_scratch(ctx, SLOT_CHUNKS, n, sizeof *g->chunks + sizeof *g->values + sizeof *g->scores + sizeof *g->order);
 	g->rest = ckv_scratch(ctx, SLOT_LIFTED, tokens, sizeof *g->rest + 1);
 	if (!g->chunks || !g->rest) {
 		return CKV_ERR_NOMEM;
@@ -133,7 +119,7 @@ static ckv_status choose(gate *g, ckv_ctx *ctx, const float *sums, const chunk *
 /* Chunks by score until the budget is used up; returns what is left of it through *budget. */
 static ckv_status visit_chunks(gate *g, ckv_ctx *ctx, const float *sums, int32_t *budget, int32_t *scratch) {
 	ckv_status status = ckv_order_by_score(ctx, g->scores, g->n, g->order);
-	for (int32_t i = 0; i < g->n && *budget > 0 && status == CKV_OK; i++) {
+	for (int32_t i = 0; i<g->n && * budget> 0 && status == CKV_OK; i++) {
 		const chunk *c = &g->chunks[g->order[i]];
 		int32_t length = c->end - c->first, n = length < *budget ? length : *budget;
 		bool gated = (double)c->score >= g->middle_score && c->entropy < g->middle_entropy;
@@ -162,36 +148,34 @@ static ckv_status fill(gate *g, ckv_ctx *ctx, const ckv_selection *s, const floa
 	return status;
 }
 
+/* Marks the open tokens that are kept. `scratch` holds n_open positions. */
+static ckv_status choose_open(gate *g, ckv_ctx *ctx, const ckv_selection *s, const float *sums, int32_t *scratch) {
+	int32_t budget = s->n_open;
+	for (int32_t t = s->lo; t < s->hi; t++) {
+		g->chosen[t] = 0;
+	}
+	ckv_status status = visit_chunks(g, ctx, sums, &budget, scratch);
+	return status || budget == 0 ? status : fill(g, ctx, s, sums, budget, scratch);
+}
+
 static ckv_status select(ckv_ctx *ctx, const ckv_selection *s, int32_t *positions, int32_t *offsets) {
 	gate g = {0};
 	const float *sums = ckv_sum_heads(ctx, s);
-	int32_t *out = positions, budget = s->n_open;
-	if (!sums) {
-		return CKV_ERR_NOMEM;
-	}
-	for (int32_t t = 0; t < s->lo; t++) {
-		*out++ = t;
-	}
-	if (s->lo < s->hi) {
-		ckv_status status = gate_init(&g, ctx, s);
-		for (int32_t t = s->lo; t < s->hi && status == CKV_OK; t++) {
-			g.chosen[t] = 0;
-		}
-		/* The places of the result serve as scratch until it is known. */
+	int32_t *out = positions;
+	ckv_status status = sums ? CKV_OK : CKV_ERR_NOMEM;
+	if (status == CKV_OK && s->lo < s->hi) {
+		status = gate_init(&g, ctx, s);
 		status = status ? status : measure(&g, ctx, sums);
-		status = status ? status : visit_chunks(&g, ctx, sums, &budget, out);
-		status = status || budget == 0 ? status : fill(&g, ctx, s, sums, budget, out);
-		if (status) {
-			return status;
-		}
-		for (int32_t t = s->lo; t < s->hi; t++) {
-			if (g.chosen[t]) {
-				*out++ = t;
-			}
-		}
+		/* Nothing fails from here on; the places of the result serve as scratch until it is known. */
+		status = status ? status : choose_open(&g, ctx, s, sums, positions);
 	}
-	for (int32_t t = s->hi; t < s->n_tokens; t++) {
-		*out++ = t;
+	if (status) {
+		return status;
+	}
+	for (int32_t t = 0; t < s->n_tokens; t++) {
+		if (t < s->lo || t >= s->hi || g.chosen[t]) {
+			*out++ = t;
+		}
 	}
 	offsets[0] = 0;
 	offsets[1] = (int32_t)(out - positions);

@@ -1,5 +1,5 @@
-/* What the adapter observes of a prefill, against the same computed plainly from what the graph shows: moments of the queries
- * before RoPE, attention of all queries, change of the residual stream, keys before the cache's own rotation. */
+/* What the adapter observes of a prefill, against the same computed plainly from what the graph shows: moments of the
+ * queries before RoPE, attention of all queries, change of the residual stream, keys before the cache's own rotation. */
 #include "support.h"
 
 #include "adapters/llama/internal.h"
@@ -45,8 +45,8 @@ static void catch_queries(witness *w, const struct ggml_tensor *q) {
 
 static bool watch(struct ggml_tensor *t, bool ask, void *user) {
 	witness *w = user;
-	bool attention = t->op == GGML_OP_FLASH_ATTN_EXT &&
-	                 ckv_llama_cache_layer(ckv_llama_root(t->src[1]), "cache_k_l") == LAYER;
+	bool attention =
+	    t->op == GGML_OP_FLASH_ATTN_EXT && ckv_llama_cache_layer(ckv_llama_root(t->src[1]), "cache_k_l") == LAYER;
 	bool projected = t->op == GGML_OP_MUL_MAT && named(t, "Qcur", LAYER);
 	bool keys = t->op == GGML_OP_ROPE && named(t, "Kcur", LAYER);
 	bool before = named(t, "l_out", LAYER - 1), after = named(t, "ffn_inp", LAYER);

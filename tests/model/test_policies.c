@@ -1,5 +1,5 @@
-/* Every policy on a real model: what is kept, that nothing else is attended to, and that it does not hang on how the prompt was
- * batched. */
+/* Every policy on a real model: what is kept, that nothing else is attended to, and that it does not hang on how the prompt
+ * was batched. */
 #include "support.h"
 
 #include "adapters/llama/internal.h"
@@ -231,7 +231,8 @@ static double half_at(const uint8_t *row, int64_t i) {
 static void attend(const struct ggml_tensor *node, int64_t i, int64_t h, double *out, int *hidden) {
 	const struct ggml_tensor *q = node->src[0], *k = node->src[1], *v = node->src[2], *m = node->src[3];
 	int64_t n = m->ne[0], d = q->ne[0], d_v = v->ne[0], g = h / (q->ne[2] / k->ne[2]);
-	const float *query = (const float *)(const void *)((const char *)q->data + i * (int64_t)q->nb[1] + h * (int64_t)q->nb[2]);
+	const float *query =
+	    (const float *)(const void *)((const char *)q->data + i * (int64_t)q->nb[1] + h * (int64_t)q->nb[2]);
 	double sum = 0, most = -1e30, *weight = calloc((size_t)n, sizeof *weight);
 	float scale;
 	memcpy(&scale, node->op_params, sizeof scale);
@@ -419,7 +420,8 @@ static void hybrid_changes_in_the_middle(void **state) {
 	close_fixture(&f);
 }
 
-/* Chunks that end with the text: what is kept of the open part begins and ends with sentences, but for the one that fills up. */
+/* Chunks that end with the text: what is kept of the open part begins and ends with sentences, but for the one that fills
+ * up. */
 static void chunks_follow_sentences(void **state) {
 	fixture f;
 	ckv_llama_report r = {.size = sizeof r};
@@ -557,7 +559,8 @@ static void sequences_in_one_batch(const char *policy, bool unified) {
 		assert_ok(alone[k], ckv_llama_prefill(alone[k], single, 0, p[k].tokens, p[k].n));
 		assert_ok(alone[k], ckv_llama_extract(alone[k], single, 0, ckv_keep_percent(25), NULL));
 		count_common(mixed[k], alone[k], r.n_layers, &common, &all);
-		print_message("%s, sequence %d: %.2f %% the same as alone\n", policy, k, all ? 100.0 * (double)common / (double)all : 100.0);
+		print_message("%s, sequence %d: %.2f %% the same as alone\n", policy, k,
+		              all ? 100.0 * (double)common / (double)all : 100.0);
 		assert_true(r.reason != CKV_SELECTED || all > 0);
 		assert_true(common * 100 >= all * 98);
 		llama_free(single);

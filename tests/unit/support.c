@@ -198,6 +198,7 @@ void stored_free(stored *s) { free(s->memory); }
 
 test_layer test_layer_make(rng *r, int32_t n_q_heads, int32_t n_kv_heads, int32_t dim, int32_t n_tokens, int32_t n_queries) {
 	test_layer t;
+	memset(&t, 0, sizeof t);
 	t.k = tensor_random(r, n_kv_heads, n_tokens, dim);
 	t.q = tensor_random(r, n_q_heads, n_queries, dim);
 	t.stored_k = stored_make(&t.k, CKV_F32, HEADS_OUTSIDE, 0);
@@ -208,11 +209,28 @@ test_layer test_layer_make(rng *r, int32_t n_q_heads, int32_t n_kv_heads, int32_
 	return t;
 }
 
+void test_layer_add_values(test_layer *t, rng *r, int32_t dim) {
+	t->v = tensor_random(r, t->k.n_heads, t->k.n_tokens, dim);
+	t->stored_v = stored_make(&t->v, CKV_F32, HEADS_OUTSIDE, 0);
+	t->layer.v = t->stored_v.view;
+}
+
 void test_layer_free(test_layer *t) {
 	tensor_free(&t->k);
 	tensor_free(&t->q);
+	tensor_free(&t->v);
 	stored_free(&t->stored_k);
 	stored_free(&t->stored_q);
+	stored_free(&t->stored_v);
+}
+
+size_t layer_scores(const ckv_layer *layer) { return (size_t)layer->k.n_heads * (size_t)layer->k.n_tokens; }
+
+ckv_layer layer_prefix(const ckv_layer *layer, int32_t n_tokens) {
+	ckv_layer prefix = *layer;
+	prefix.k.n_tokens = n_tokens;
+	prefix.v.n_tokens = layer->v.data ? n_tokens : 0;
+	return prefix;
 }
 
 /* --------------------------------------------------------------- context */
@@ -228,7 +246,201 @@ ckv_ctx *make_ctx_with(const char *policy, const ckv_ctx_options *options) {
 
 ckv_ctx *make_ctx(const char *policy) { return make_ctx_with(policy, NULL); }
 
+/* --------------------------------------------------------------- scoring */
+
+void score(ckv_ctx *ctx, const ckv_layer *layer, float *scores) {
+	CHECK(ckv_score(ctx, layer, ckv_keep_percent(50), scores) == CKV_OK, "%s", ckv_ctx_message(ctx));
+}
+
+bool score_fails(ckv_ctx *ctx, const ckv_layer *layer, size_t n, ckv_status expected, const char *what) {
+	float *scores = test_memory(n, sizeof *scores);
+	paint(scores, n * sizeof *scores);
+	ckv_status status = ckv_score(ctx, layer, ckv_keep_percent(50), scores);
+	CHECK(status == expected, "%s: %s instead of %s", what, ckv_strerror(status), ckv_strerror(expected));
+	CHECK(ckv_ctx_message(ctx)[0], "%s: no message", what);
+	bool untouched = is_painted(scores, n * sizeof *scores);
+	free(scores);
+	return untouched;
+}
+
+void score_refused(ckv_ctx *ctx, const ckv_layer *layer, size_t n, ckv_status expected, const char *what) {
+	CHECK(score_fails(ctx, layer, n, expected, what), "%s: the scores were written", what);
+}
+
+void check_bits(const float *a, const float *b, size_t n, const char *what) {
+	for (size_t i = 0; i < n; i++) {
+		CHECK(memcmp(&a[i], &b[i], sizeof *a) == 0, "%s: value %zu is %a instead of %a", what, i, (double)b[i],
+		      (double)a[i]);
+	}
+}
+
+void check_scores(const double *expected, const float *scores, size_t n, const char *what) {
+	for (size_t i = 0; i < n; i++) {
+		CHECK(scores_equal(expected[i], (double)scores[i]), "%s: score %zu is %.9g instead of %.9g", what, i,
+		      (double)scores[i], expected[i]);
+	}
+}
+
+/* Keys, queries and values in one type and layout, with random padding. */
+static void check_stored_as(ckv_ctx *ctx, const test_layer *t, rng *r, ckv_dtype dtype, layout order,
+                            const float *expected) {
+	size_t n = layer_scores(&t->layer);
+	float *scores = test_memory(n, sizeof *scores);
+	char what[64];
+	ckv_layer layer = t->layer;
+	const tensor *tensors[] = {&t->k, &t->q, &t->v};
+	ckv_view *views[] = {&layer.k, &layer.q, &layer.v};
+	stored s[3] = {{.memory = NULL}};
+	for (size_t i = 0; i < 3; i++) {
+		if (tensors[i]->value) {
+			s[i] = stored_make(tensors[i], dtype, order, (size_t)rng_range(r, 0, 3) * 4);
+			*views[i] = s[i].view;
+		}
+	}
+	snprintf(what, sizeof what, "%s, type %d, layout %d", ckv_ctx_params(ctx)->scorer, (int)dtype, (int)order);
+	score(ctx, &layer, scores);
+	check_bits(expected, scores, n, what);
+	for (size_t i = 0; i < 3; i++) {
+		stored_free(&s[i]);
+	}
+	free(scores);
+}
+
+static void check_instruction_sets(const char *policy, const ckv_layer *layer, const float *expected) {
+	size_t n = layer_scores(layer);
+	float *scores = test_memory(n, sizeof *scores);
+	for (uint32_t bit = 0; bit < 2; bit++) {
+		ckv_ctx_options options;
+		ckv_ctx_options_default(&options);
+		options.cpu_disable = bit ? ~0u : CKV_CPU_AVX2;
+		ckv_ctx *ctx = make_ctx_with(policy, &options);
+		score(ctx, layer, scores);
+		check_bits(expected, scores, n, ckv_ctx_isa(ctx));
+		ckv_ctx_free(ctx);
+	}
+	free(scores);
+}
+
+void check_scorer(const char *policy, const test_layer *t, rng *r) {
+	static const ckv_dtype dtypes[] = {CKV_F32, CKV_F16, CKV_BF16, CKV_DECODED};
+	size_t n = layer_scores(&t->layer);
+	float *expected = test_memory(n + 1, sizeof *expected);
+	ckv_ctx *ctx = make_ctx(policy);
+	paint(expected + n, sizeof *expected);
+	score(ctx, &t->layer, expected);
+	CHECK(is_painted(expected + n, sizeof *expected), "%s: written beyond the scores", policy);
+	for (size_t i = 0; i < 8; i++) {
+		check_stored_as(ctx, t, r, dtypes[i % 4], i < 4 ? HEADS_OUTSIDE : TOKENS_OUTSIDE, expected);
+	}
+	check_instruction_sets(policy, &t->layer, expected);
+	free(expected);
+	ckv_ctx_free(ctx);
+}
+
+/* ------------------------------------------------------------- selecting */
+
+static selected selected_make(int32_t n_heads, int32_t n_tokens) {
+	selected s = {.n_heads = n_heads, .n_tokens = n_tokens};
+	size_t n = (size_t)n_heads * (size_t)n_tokens;
+	s.positions = test_memory(n, sizeof *s.positions);
+	s.offsets = test_memory((size_t)n_heads + 1, sizeof *s.offsets);
+	s.mask = test_memory(n, 1);
+	paint(s.positions, n * sizeof *s.positions);
+	paint(s.offsets, ((size_t)n_heads + 1) * sizeof *s.offsets);
+	memset(s.mask, 0, n);
+	ckv_keep_init(&s.keep, s.positions, n, s.offsets);
+	return s;
+}
+
+/* Turns the lists into a mask; fails unless they are well-formed and fields agree with them. */
+static void selected_finish(selected *s) {
+	const ckv_keep *k = &s->keep;
+	size_t n = (size_t)s->n_heads * (size_t)s->n_tokens, n_lists = (size_t)k->n_lists;
+	int32_t longest = 0;
+	CHECK(k->n_lists == 1 || k->n_lists == s->n_heads, "%d lists", k->n_lists);
+	CHECK(s->offsets[0] == 0 && (size_t)s->offsets[n_lists] == k->n_positions, "%zu positions", k->n_positions);
+	for (int32_t h = 0; h < s->n_heads; h++) {
+		int32_t list = k->n_lists == 1 ? 0 : h, before = -1;
+		for (int32_t i = s->offsets[list]; i < s->offsets[list + 1]; i++) {
+			int32_t at = s->positions[i];
+			CHECK(at > before && at < s->n_tokens, "head %d has %d after %d", h, at, before);
+			s->mask[(size_t)h * (size_t)s->n_tokens + (size_t)at] = 1;
+			before = at;
+		}
+		int32_t length = s->offsets[list + 1] - s->offsets[list];
+		longest = length > longest ? length : longest;
+	}
+	CHECK(k->n_keep == longest, "n_keep is %d, the longest list %d", k->n_keep, longest);
+	CHECK(is_painted(s->positions + k->n_positions, (n - k->n_positions) * sizeof *s->positions), "too many positions");
+	CHECK(is_painted(s->offsets + n_lists + 1, ((size_t)s->n_heads - n_lists) * sizeof *s->offsets), "too many offsets");
+}
+
+selected select_layer(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget) {
+	selected s = selected_make(layer->k.n_heads, layer->k.n_tokens);
+	CHECK(ckv_select(ctx, layer, budget, &s.keep) == CKV_OK, "%s", ckv_ctx_message(ctx));
+	selected_finish(&s);
+	return s;
+}
+
+selected select_scores(ckv_ctx *ctx, const float *scores, int32_t n_heads, int32_t n_tokens, ckv_budget budget) {
+	selected s = selected_make(n_heads, n_tokens);
+	CHECK(ckv_select_scores(ctx, scores, n_heads, n_tokens, budget, &s.keep) == CKV_OK, "%s", ckv_ctx_message(ctx));
+	selected_finish(&s);
+	return s;
+}
+
+void selected_free(selected *s) {
+	free(s->positions);
+	free(s->offsets);
+	free(s->mask);
+}
+
+bool same_selected(const selected *a, const selected *b) {
+	return a->n_heads == b->n_heads && a->n_tokens == b->n_tokens &&
+	       memcmp(a->mask, b->mask, (size_t)a->n_heads * (size_t)a->n_tokens) == 0 && a->keep.n_lists == b->keep.n_lists &&
+	       a->keep.reason == b->keep.reason && a->keep.attention_kept == b->keep.attention_kept;
+}
+
+int32_t n_kept(const selected *s, int32_t head) {
+	int32_t n = 0;
+	for (int32_t t = 0; t < s->n_tokens; t++) {
+		n += s->mask[(size_t)head * (size_t)s->n_tokens + (size_t)t];
+	}
+	return n;
+}
+
+void exact_scores(rng *r, float *scores, int32_t n) {
+	int32_t range = rng_chance(r, 2) ? 3 : 2000;
+	for (int32_t i = 0; i < n; i++) {
+		scores[i] = (float)rng_range(r, -range, range) / 64.0f;
+	}
+}
+
 /* ----------------------------------------------------------------- naive */
+
+void naive_best(const double *scores, int32_t from, int32_t to, int32_t n, unsigned char *kept) {
+	for (; n > 0; n--) {
+		int32_t best = -1;
+		for (int32_t t = from; t < to; t++) {
+			if (!kept[t] && (best < 0 || scores[t] > scores[best])) {
+				best = t;
+			}
+		}
+		kept[best] = 1;
+	}
+}
+
+int32_t naive_protect(int32_t n_tokens, int32_t sinks, int32_t window, int32_t budget, unsigned char *kept) {
+	for (int32_t t = 0; t < sinks && budget > 0; t++) {
+		kept[t] = 1;
+		budget--;
+	}
+	for (int32_t t = n_tokens - 1; t >= n_tokens - window && t >= 0 && budget > 0; t--) {
+		budget -= !kept[t];
+		kept[t] = 1;
+	}
+	return budget;
+}
 
 /* Adds one query's attention over the first n keys, times weight. */
 static void add_attention(const tensor *k, int32_t kv_head, const float *query, int32_t n, double scale, double cap,

@@ -81,15 +81,23 @@ typedef struct stored {
 stored stored_make(const tensor *t, ckv_dtype dtype, layout order, size_t padding);
 void stored_free(stored *s);
 
-/* Keys and queries of one layer, stored as f32 with heads outside. */
+/* Keys and queries of one layer, and values where they were added, stored as f32 with heads outside. */
 typedef struct test_layer {
-	tensor k, q;
-	stored stored_k, stored_q;
+	tensor k, q, v;
+	stored stored_k, stored_q, stored_v;
 	ckv_layer layer;
 } test_layer;
 
 test_layer test_layer_make(rng *r, int32_t n_q_heads, int32_t n_kv_heads, int32_t dim, int32_t n_tokens, int32_t n_queries);
+/* Values of `dim` channels for each key. */
+void test_layer_add_values(test_layer *t, rng *r, int32_t dim);
 void test_layer_free(test_layer *t);
+
+/* Scores of the layer. */
+size_t layer_scores(const ckv_layer *layer);
+
+/* The layer's first n tokens: a shorter view of the same memory. */
+ckv_layer layer_prefix(const ckv_layer *layer, int32_t n_tokens);
 
 /* --------------------------------------------------------------- context */
 
@@ -97,7 +105,56 @@ void test_layer_free(test_layer *t);
 ckv_ctx *make_ctx(const char *policy);
 ckv_ctx *make_ctx_with(const char *policy, const ckv_ctx_options *options);
 
+/* --------------------------------------------------------------- scoring */
+
+/* ckv_score that must succeed. */
+void score(ckv_ctx *ctx, const ckv_layer *layer, float *scores);
+
+/* ckv_score that must fail with this status and a message; returns whether it left the scores alone, score_refused insists.
+ */
+bool score_fails(ckv_ctx *ctx, const ckv_layer *layer, size_t n, ckv_status expected, const char *what);
+void score_refused(ckv_ctx *ctx, const ckv_layer *layer, size_t n, ckv_status expected, const char *what);
+
+void check_bits(const float *a, const float *b, size_t n, const char *what);
+
+/* Scores against those that a plain computation in double expects. */
+void check_scores(const double *expected, const float *scores, size_t n, const char *what);
+
+/* What holds for every scorer: type, layout and padding of what it reads do not show, nor does the instruction set, nor what
+ * the context did before; nothing is written beyond the scores. */
+void check_scorer(const char *policy, const test_layer *t, rng *r);
+
+/* ------------------------------------------------------------- selecting */
+
+/* The result of a selection, with room for all tokens of all heads. */
+typedef struct selected {
+	int32_t n_heads, n_tokens;
+	int32_t *positions, *offsets;
+	ckv_keep keep;
+	unsigned char *mask; /* [n_heads][n_tokens]: kept */
+} selected;
+
+/* ckv_select or ckv_select_scores, that must succeed; the lists must be well-formed. */
+selected select_layer(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget);
+selected select_scores(ckv_ctx *ctx, const float *scores, int32_t n_heads, int32_t n_tokens, ckv_budget budget);
+void selected_free(selected *s);
+
+/* Both, with reason, number of lists and attention. */
+bool same_selected(const selected *a, const selected *b);
+
+/* Tokens kept of a head. */
+int32_t n_kept(const selected *s, int32_t head);
+
+/* Multiples of 1/64, so that every sum is exact and ties are real ones; a narrow range has many. */
+void exact_scores(rng *r, float *scores, int32_t n);
+
 /* ----------------------------------------------------------------- naive */
+
+/* Marks the n best of the open tokens from .. to-1, one after another, the lower position of equals. */
+void naive_best(const double *scores, int32_t from, int32_t to, int32_t n, unsigned char *kept);
+
+/* Sinks first, then the newest of the window, as far as the budget goes; returns what is left of it. */
+int32_t naive_protect(int32_t n_tokens, int32_t sinks, int32_t window, int32_t budget, unsigned char *kept);
 
 /* mass[H][T]: mean over the last `window` queries of their softmax, in double. scale 0: 1/sqrt(d); cap 0: none. */
 void naive_mass(const tensor *k, const tensor *q, int32_t window, double scale, double cap, double *mass);

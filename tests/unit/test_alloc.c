@@ -16,6 +16,22 @@ static const char *const policies[] = {
     "chunkkv:window=5,chunk=1",
     "snapkv:window=5,mode=reference",
     "full",
+    "egchunkkv:window=5",
+    "egchunkkv:window=5,chunk=7,mode=reference",
+    "chunkkv:window=5,chunker=line",
+    "egchunkkv:window=5,chunker=line",
+    "adakv:window=5",
+    "adakv:window=5,mode=reference",
+    "hybrid:window=5",
+    "h2o",
+    "tova",
+    "streamingllm",
+    "l2norm",
+    "l2norm:scorer=key_norm",
+    "expected-attention",
+    "keydiff",
+    "lagkv:lag=16",
+    "random",
 };
 enum { N_POLICIES = sizeof policies / sizeof *policies };
 
@@ -37,9 +53,56 @@ static bool same_outcome(const outcome *a, const outcome *b) {
 	       a->keep.n_lists == b->keep.n_lists && a->keep.attention_kept == b->keep.attention_kept;
 }
 
-static test_layer some_layer(void) {
+/* A layer that has whatever a policy may ask for. */
+typedef struct whole_layer {
+	test_layer t;
+	ckv_moments *moments;
+	float inv_freq[D / 2], mass[G * T];
+	int32_t starts[T / 9];
+} whole_layer;
+
+static void whole_layer_make(whole_layer *l) {
 	rng r = {1};
-	return test_layer_make(&r, H, G, D, T, W);
+	l->t = test_layer_make(&r, H, G, D, T, W);
+	test_layer_add_values(&l->t, &r, D + 3);
+	assert_int_equal(ckv_moments_create(&l->moments, H, D, NULL), CKV_OK);
+	assert_int_equal(ckv_moments_add(l->moments, &l->t.layer.q), CKV_OK);
+	for (int32_t i = 0; i < D / 2; i++) {
+		l->inv_freq[i] = 1.0f / (float)(i + 1);
+	}
+	for (int32_t i = 0; i < G * T; i++) {
+		l->mass[i] = rng_float(&r);
+	}
+	for (int32_t i = 0; i < T / 9; i++) {
+		l->starts[i] = 9 * i;
+	}
+	l->t.layer.moments = l->moments;
+	l->t.layer.rope = (ckv_rope){.n_dims = D, .inv_freq = l->inv_freq};
+	l->t.layer.mass = l->mass;
+	l->t.layer.mass_stride = T;
+	l->t.layer.n_layers = 4;
+}
+
+static void whole_layer_free(whole_layer *l) {
+	test_layer_free(&l->t);
+	ckv_moments_free(l->moments);
+}
+
+/* A new scorer or selector is to be tried here too. */
+static void every_scorer_and_selector_is_tried(void **state) {
+	(void)state;
+	for (int kind = 0; kind < 2; kind++) {
+		const ckv_method_info *(*list)(size_t) = kind ? ckv_selector_info : ckv_scorer_info;
+		for (size_t i = 0; list(i); i++) {
+			bool found = false;
+			for (size_t p = 0; p < N_POLICIES; p++) {
+				ckv_params params;
+				assert_int_equal(ckv_policy_parse(policies[p], &params, NULL), CKV_OK);
+				found = found || strcmp(kind ? params.selector : params.scorer, list(i)->name) == 0;
+			}
+			CHECK(found, "no policy here has %s", list(i)->name);
+		}
+	}
 }
 
 static ckv_status create(const char *policy, const counting *c, ckv_ctx **ctx) {
@@ -51,8 +114,20 @@ static ckv_status create(const char *policy, const counting *c, ckv_ctx **ctx) {
 	return ckv_ctx_create(ctx, &params, &options, NULL);
 }
 
+/* The chunks of the layer's tokens, where the policy goes by them. */
+static ckv_status set_chunks(ckv_ctx *ctx, const whole_layer *l, int32_t n_tokens) {
+	if (strcmp(ckv_ctx_params(ctx)->chunker, "fixed") == 0) {
+		return CKV_OK;
+	}
+	return ckv_set_chunks(ctx, l->starts, (n_tokens + 8) / 9, n_tokens);
+}
+
 /* ckv_score, where there is a scorer, then ckv_select without offsets, so that these come from scratch too. */
-static ckv_status work(ckv_ctx *ctx, const ckv_layer *layer, outcome *o) {
+static ckv_status work_on(ckv_ctx *ctx, const whole_layer *l, const ckv_layer *layer, outcome *o) {
+	ckv_status chunked = set_chunks(ctx, l, layer->k.n_tokens);
+	if (chunked) {
+		return chunked;
+	}
 	if (strcmp(ckv_ctx_params(ctx)->scorer, "none") != 0) {
 		ckv_status status = ckv_score(ctx, layer, ckv_keep_percent(50), o->scores);
 		if (status) {
@@ -63,15 +138,17 @@ static ckv_status work(ckv_ctx *ctx, const ckv_layer *layer, outcome *o) {
 	return ckv_select(ctx, layer, ckv_keep_tokens(37), &o->keep);
 }
 
-static void expected_outcome(const char *policy, const ckv_layer *layer, outcome *o) {
+static ckv_status work(ckv_ctx *ctx, const whole_layer *l, outcome *o) { return work_on(ctx, l, &l->t.layer, o); }
+
+static void expected_outcome(const char *policy, const whole_layer *l, outcome *o) {
 	ckv_ctx *ctx = make_ctx(policy);
 	outcome_init(o);
-	CHECK(work(ctx, layer, o) == CKV_OK, "%s: %s", policy, ckv_ctx_message(ctx));
+	CHECK(work(ctx, l, o) == CKV_OK, "%s: %s", policy, ckv_ctx_message(ctx));
 	ckv_ctx_free(ctx);
 }
 
 /* Request number n fails, alone or with all after it. True when n was beyond the last request. */
-static bool torture(const char *policy, const ckv_layer *layer, const outcome *expected, long n, bool stay) {
+static bool torture(const char *policy, const whole_layer *l, const outcome *expected, long n, bool stay) {
 	counting c;
 	ckv_ctx *ctx;
 	outcome o;
@@ -81,12 +158,12 @@ static bool torture(const char *policy, const ckv_layer *layer, const outcome *e
 	c.stay = stay;
 	ckv_status status = create(policy, &c, &ctx);
 	if (status == CKV_OK) {
-		status = work(ctx, layer, &o);
+		status = work(ctx, l, &o);
 		CHECK(status == CKV_OK || ckv_ctx_message(ctx)[0], "%s: request %ld fails without a message", policy, n);
 		if (status != CKV_OK) {
 			c.refuse_in = 0; /* memory is back: the same context goes on */
 			outcome_init(&o);
-			CHECK(work(ctx, layer, &o) == CKV_OK, "%s: not after request %ld: %s", policy, n, ckv_ctx_message(ctx));
+			CHECK(work(ctx, l, &o) == CKV_OK, "%s: not after request %ld: %s", policy, n, ckv_ctx_message(ctx));
 		}
 		CHECK(same_outcome(&o, expected), "%s: request %ld changed the result", policy, n);
 	} else {
@@ -99,17 +176,18 @@ static bool torture(const char *policy, const ckv_layer *layer, const outcome *e
 }
 
 static void torture_all(bool stay) {
-	test_layer t = some_layer();
+	whole_layer l;
+	whole_layer_make(&l);
 	for (size_t i = 0; i < N_POLICIES; i++) {
 		long n = 1;
 		outcome expected;
-		expected_outcome(policies[i], &t.layer, &expected);
-		while (!torture(policies[i], &t.layer, &expected, n, stay)) {
+		expected_outcome(policies[i], &l, &expected);
+		while (!torture(policies[i], &l, &expected, n, stay)) {
 			n++;
 		}
 		CHECK(n > 2, "%s: nothing was requested", policies[i]);
 	}
-	test_layer_free(&t);
+	whole_layer_free(&l);
 }
 
 static void every_request_may_fail_once(void **state) {
@@ -123,16 +201,17 @@ static void every_request_and_all_after_it_may_fail(void **state) {
 }
 
 /* Request n of one ckv_select fails; true when there were fewer. */
-static bool select_untouched(const char *policy, const ckv_layer *layer, long n) {
+static bool select_untouched(const char *policy, const whole_layer *l, long n) {
 	counting c;
 	ckv_ctx *ctx;
 	outcome o;
 	counting_init(&c);
 	outcome_init(&o);
 	assert_int_equal(create(policy, &c, &ctx), CKV_OK);
+	assert_int_equal(set_chunks(ctx, l, T), CKV_OK);
 	c.refuse_in = n;
 	ckv_keep before = o.keep;
-	ckv_status status = ckv_select(ctx, layer, ckv_keep_tokens(37), &o.keep);
+	ckv_status status = ckv_select(ctx, &l->t.layer, ckv_keep_tokens(37), &o.keep);
 	if (status != CKV_OK) {
 		CHECK(status == CKV_ERR_NOMEM, "%s: request %ld: %s", policy, n, ckv_strerror(status));
 		CHECK(is_painted(o.positions, sizeof o.positions), "%s: request %ld: positions were written", policy, n);
@@ -145,15 +224,16 @@ static bool select_untouched(const char *policy, const ckv_layer *layer, long n)
 
 static void a_selection_without_memory_leaves_its_outputs_alone(void **state) {
 	(void)state;
-	test_layer t = some_layer();
+	whole_layer l;
+	whole_layer_make(&l);
 	for (size_t i = 0; i < N_POLICIES; i++) {
-		for (long n = 1; !select_untouched(policies[i], &t.layer, n); n++) {
+		for (long n = 1; !select_untouched(policies[i], &l, n); n++) {
 		}
 	}
-	test_layer_free(&t);
+	whole_layer_free(&l);
 }
 
-static bool score_untouched(const char *policy, const ckv_layer *layer, long n) {
+static bool score_untouched(const char *policy, const whole_layer *l, long n) {
 	counting c;
 	ckv_ctx *ctx;
 	outcome o;
@@ -161,7 +241,7 @@ static bool score_untouched(const char *policy, const ckv_layer *layer, long n) 
 	outcome_init(&o);
 	assert_int_equal(create(policy, &c, &ctx), CKV_OK);
 	c.refuse_in = n;
-	ckv_status status = ckv_score(ctx, layer, ckv_keep_percent(50), o.scores);
+	ckv_status status = ckv_score(ctx, &l->t.layer, ckv_keep_percent(50), o.scores);
 	if (status != CKV_OK) {
 		CHECK(status == CKV_ERR_NOMEM, "%s: request %ld: %s", policy, n, ckv_strerror(status));
 		CHECK(is_painted(o.scores, sizeof o.scores), "%s: request %ld: scores were written", policy, n);
@@ -172,17 +252,19 @@ static bool score_untouched(const char *policy, const ckv_layer *layer, long n) 
 
 static void scoring_without_memory_leaves_the_scores_alone(void **state) {
 	(void)state;
-	test_layer t = some_layer();
+	whole_layer l;
+	whole_layer_make(&l);
 	for (size_t i = 0; i < N_POLICIES; i++) {
-		for (long n = 1; strcmp(policies[i], "full") != 0 && !score_untouched(policies[i], &t.layer, n); n++) {
+		for (long n = 1; strcmp(policies[i], "full") != 0 && !score_untouched(policies[i], &l, n); n++) {
 		}
 	}
-	test_layer_free(&t);
+	whole_layer_free(&l);
 }
 
 static void the_second_identical_selection_requests_nothing(void **state) {
 	(void)state;
-	test_layer t = some_layer();
+	whole_layer l;
+	whole_layer_make(&l);
 	for (size_t i = 0; i < N_POLICIES; i++) {
 		counting c;
 		ckv_ctx *ctx;
@@ -190,18 +272,83 @@ static void the_second_identical_selection_requests_nothing(void **state) {
 		counting_init(&c);
 		outcome_init(&o);
 		assert_int_equal(create(policies[i], &c, &ctx), CKV_OK);
-		assert_int_equal(work(ctx, &t.layer, &o), CKV_OK);
+		assert_int_equal(work(ctx, &l, &o), CKV_OK);
 		long calls = c.calls, live = c.live;
-		assert_int_equal(work(ctx, &t.layer, &o), CKV_OK);
+		assert_int_equal(work(ctx, &l, &o), CKV_OK);
 		CHECK(c.calls == calls && c.live == live, "%s: %ld more requests", policies[i], c.calls - calls);
-		ckv_layer shorter = t.layer;
-		shorter.k.n_tokens = T / 2;
-		assert_int_equal(work(ctx, &shorter, &o), CKV_OK);
+		ckv_layer shorter = layer_prefix(&l.t.layer, T / 2);
+		assert_int_equal(work_on(ctx, &l, &shorter, &o), CKV_OK);
 		CHECK(c.calls == calls, "%s: a shorter layer requests more", policies[i]);
 		ckv_ctx_free(ctx);
 		assert_int_equal(c.live, 0);
 	}
-	test_layer_free(&t);
+	whole_layer_free(&l);
+}
+
+/* Request n of ckv_plan or ckv_mass_add fails, after which the same context does it; true when there were fewer. */
+static bool others_survive(bool plan, const whole_layer *l, long n) {
+	static const float similarity[3] = {0.1f, 0.9f, 0.5f};
+	counting c;
+	ckv_ctx *ctx;
+	ckv_budget budgets[3];
+	float sums[G * T] = {0};
+	ckv_status status = CKV_OK;
+	counting_init(&c);
+	assert_int_equal(create("squeezeattention", &c, &ctx), CKV_OK);
+	c.refuse_in = n;
+	paint(budgets, sizeof budgets);
+	for (int time = 0; time < 2; time++) {
+		ckv_status now = plan ? ckv_plan(ctx, ckv_keep_tokens(9), 99, 3, similarity, budgets, NULL)
+		                      : ckv_mass_add(ctx, &l->t.layer, sums, T);
+		status = time ? status : now;
+		CHECK(now == CKV_OK || (time == 0 && now == CKV_ERR_NOMEM && ckv_ctx_message(ctx)[0]), "request %ld: %s", n,
+		      ckv_strerror(now));
+		CHECK(now == CKV_OK || is_painted(budgets, sizeof budgets), "request %ld: budgets were written", n);
+	}
+	ckv_ctx_free(ctx);
+	CHECK(c.live == 0, "request %ld: %ld blocks are left", n, c.live);
+	return status == CKV_OK;
+}
+
+static void plans_and_sums_survive_a_refusal(void **state) {
+	whole_layer l;
+	(void)state;
+	whole_layer_make(&l);
+	for (int plan = 0; plan < 2; plan++) {
+		long n = 1;
+		while (!others_survive(plan, &l, n)) {
+			n++;
+		}
+		assert_true(n > 1);
+	}
+	whole_layer_free(&l);
+}
+
+/* The chunks set before hold when there is no memory for more. */
+static void chunks_hold_when_there_is_no_memory_for_others(void **state) {
+	static const int32_t few[] = {0, 50};
+	int32_t many[T];
+	float scores[T] = {0};
+	int32_t positions[T];
+	ckv_keep keep;
+	counting c;
+	ckv_ctx *ctx;
+	(void)state;
+	for (int32_t i = 0; i < T; i++) {
+		many[i] = i;
+	}
+	counting_init(&c);
+	assert_int_equal(create("chunkkv:chunker=line", &c, &ctx), CKV_OK);
+	assert_int_equal(ckv_set_chunks(ctx, few, 2, T), CKV_OK);
+	c.refuse_in = 1;
+	assert_int_equal(ckv_set_chunks(ctx, many, T, T), CKV_ERR_NOMEM);
+	ckv_keep_init(&keep, positions, T, NULL);
+	assert_int_equal(ckv_select_scores(ctx, scores, 1, T, ckv_keep_tokens(66), &keep), CKV_OK);
+	for (int32_t i = 0; i < 50; i++) {
+		assert_int_equal(positions[i], i); /* all is equal: the first of the two chunks, whole */
+	}
+	ckv_ctx_free(ctx);
+	assert_int_equal(c.live, 0);
 }
 
 static void scratch_grows_and_stays(void **state) {
@@ -312,6 +459,13 @@ static void sizes_beyond_memory_are_errors(void **state) {
 		check_huge("chunkkv:window=4", &shapes[i], ckv_keep_tokens(50));
 		check_huge("snapkv:window=4", &shapes[i], ckv_keep_tokens(50));
 		check_huge("chunkkv:window=4,mode=reference", &shapes[i], ckv_keep_tokens(50));
+		check_huge("egchunkkv:window=4", &shapes[i], ckv_keep_tokens(50));
+		check_huge("adakv:window=4", &shapes[i], ckv_keep_tokens(50));
+		check_huge("tova", &shapes[i], ckv_keep_tokens(50));
+		if (shapes[i].n_tokens > 100 || shapes[i].n_kv_heads > 1) { /* the others need no memory for queries */
+			check_huge("l2norm", &shapes[i], ckv_keep_tokens(50));
+			check_huge("random", &shapes[i], ckv_keep_tokens(50));
+		}
 	}
 }
 
@@ -350,11 +504,14 @@ static void scores_beyond_memory_are_errors(void **state) {
 
 int main(void) {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_scorer_and_selector_is_tried),
 	    cmocka_unit_test(every_request_may_fail_once),
 	    cmocka_unit_test(every_request_and_all_after_it_may_fail),
 	    cmocka_unit_test(a_selection_without_memory_leaves_its_outputs_alone),
 	    cmocka_unit_test(scoring_without_memory_leaves_the_scores_alone),
 	    cmocka_unit_test(the_second_identical_selection_requests_nothing),
+	    cmocka_unit_test(plans_and_sums_survive_a_refusal),
+	    cmocka_unit_test(chunks_hold_when_there_is_no_memory_for_others),
 	    cmocka_unit_test(scratch_grows_and_stays),
 	    cmocka_unit_test(a_million_tokens_are_scored_and_selected),
 	    cmocka_unit_test(sizes_beyond_memory_are_errors),

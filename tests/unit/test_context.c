@@ -3,6 +3,7 @@
 
 #include "kernels/kernels.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,13 @@ static void parameters_are_checked(void **state) {
 	    {offsetof(ckv_params, chunk), -10},       {offsetof(ckv_params, chunk), 65537},
 	    {offsetof(ckv_params, sinks), -1},        {offsetof(ckv_params, sinks), 65537},
 	    {offsetof(ckv_params, sinks), INT32_MIN}, {offsetof(ckv_params, window), INT32_MAX},
+	    {offsetof(ckv_params, max_chunk), 0},     {offsetof(ckv_params, max_chunk), 65537},
+	    {offsetof(ckv_params, entropy_keep), 0},  {offsetof(ckv_params, entropy_keep), -4},
+	    {offsetof(ckv_params, reuse), 0},         {offsetof(ckv_params, reuse), 1025},
+	    {offsetof(ckv_params, future), 0},        {offsetof(ckv_params, future), 65537},
+	    {offsetof(ckv_params, lag), 0},           {offsetof(ckv_params, lag), -128},
+	    {offsetof(ckv_params, seed), -1},         {offsetof(ckv_params, reference), 2},
+	    {offsetof(ckv_params, reference), -1},
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -43,6 +51,42 @@ static void parameters_are_checked(void **state) {
 		memcpy((char *)&p + bad[i].offset, &bad[i].value, sizeof bad[i].value);
 		refused(&p, NULL, CKV_ERR_POLICY);
 	}
+}
+
+static void real_parameters_are_checked(void **state) {
+	const struct {
+		size_t offset;
+		double value;
+	} bad[] = {
+	    {offsetof(ckv_params, safeguard), -0.001}, {offsetof(ckv_params, safeguard), 1.001},
+	    {offsetof(ckv_params, safeguard), NAN},    {offsetof(ckv_params, beta), 0.999},
+	    {offsetof(ckv_params, beta), INFINITY},    {offsetof(ckv_params, beta), NAN},
+	    {offsetof(ckv_params, share), 0.0},        {offsetof(ckv_params, share), 1.001},
+	    {offsetof(ckv_params, share), -INFINITY},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		ckv_params p = defaults();
+		memcpy((char *)&p + bad[i].offset, &bad[i].value, sizeof bad[i].value);
+		refused(&p, NULL, CKV_ERR_POLICY);
+	}
+}
+
+/* What only some selectors read is out of place for them only. */
+static void parameters_are_checked_together(void **state) {
+	(void)state;
+	ckv_params p = defaults();
+	ckv_ctx *ctx;
+	p.entropy_keep = p.chunk;
+	assert_int_equal(ckv_ctx_create(&ctx, &p, NULL, NULL), CKV_OK);
+	ckv_ctx_free(ctx);
+	p.selector = "entropy_gate";
+	refused(&p, NULL, CKV_ERR_POLICY);
+	p.chunker = "line"; /* by which chunks are up to 64 */
+	assert_int_equal(ckv_ctx_create(&ctx, &p, NULL, NULL), CKV_OK);
+	ckv_ctx_free(ctx);
+	p.max_chunk = p.entropy_keep;
+	refused(&p, NULL, CKV_ERR_POLICY);
 }
 
 static void names_are_checked(void **state) {
@@ -54,9 +98,16 @@ static void names_are_checked(void **state) {
 	p.selector = "chunky";
 	assert_non_null(strstr(refused(&p, NULL, CKV_ERR_POLICY).message, "'chunk'"));
 	p = defaults();
+	p.chunker = "lines";
+	assert_non_null(strstr(refused(&p, NULL, CKV_ERR_POLICY).message, "'line'"));
+	p = defaults();
+	p.layers = "pyramidal";
+	assert_non_null(strstr(refused(&p, NULL, CKV_ERR_POLICY).message, "'pyramid'"));
+	p = defaults();
 	p.scorer = "none"; /* but the selector wants scores */
 	refused(&p, NULL, CKV_ERR_POLICY);
-	const size_t names[] = {offsetof(ckv_params, preset), offsetof(ckv_params, scorer), offsetof(ckv_params, selector)};
+	const size_t names[] = {offsetof(ckv_params, preset), offsetof(ckv_params, scorer), offsetof(ckv_params, selector),
+	                        offsetof(ckv_params, chunker), offsetof(ckv_params, layers)};
 	const char *none = NULL;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		p = defaults();
@@ -116,6 +167,18 @@ static void parameters_are_kept_as_given(void **state) {
 	assert_int_equal(p->reference, 1);
 	assert_int_equal(p->size, sizeof *p);
 	ckv_ctx_free(ctx);
+	ctx = make_ctx("egchunkkv:chunker=sentence,max_chunk=40,entropy_keep=3,layers=pyramid,beta=12.5,reuse=4");
+	p = ckv_ctx_params(ctx);
+	assert_string_equal(p->chunker, "sentence");
+	assert_string_equal(p->layers, "pyramid");
+	assert_int_equal(p->max_chunk, 40);
+	assert_int_equal(p->entropy_keep, 3);
+	assert_int_equal(p->reuse, 4);
+	assert_true(p->beta == 12.5 && p->share == 0.35 && p->safeguard == 0.2);
+	assert_int_equal(p->future, 512);
+	assert_int_equal(p->lag, 128);
+	assert_int_equal(p->seed, 0);
+	ckv_ctx_free(ctx);
 }
 
 static char *own_copy(const char *text) {
@@ -128,23 +191,28 @@ static char *own_copy(const char *text) {
 static void names_need_not_outlive_the_call(void **state) {
 	(void)state;
 	ckv_params p = defaults();
-	char *scorer = own_copy("snapkv"), *selector = own_copy("topk"), *preset = own_copy("snapkv");
+	char *scorer = own_copy("snapkv"), *selector = own_copy("chunk"), *preset = own_copy("snapkv");
+	char *chunker = own_copy("line"), *layers = own_copy("squeeze");
 	ckv_ctx *ctx;
 	p.scorer = scorer;
 	p.selector = selector;
 	p.preset = preset;
+	p.chunker = chunker;
+	p.layers = layers;
 	assert_int_equal(ckv_ctx_create(&ctx, &p, NULL, NULL), CKV_OK);
-	char *names[] = {scorer, selector, preset};
-	for (size_t i = 0; i < 3; i++) {
+	char *names[] = {scorer, selector, preset, chunker, layers};
+	for (size_t i = 0; i < 5; i++) {
 		memset(names[i], 'X', strlen(names[i]));
 	}
 	assert_string_equal(ckv_ctx_params(ctx)->scorer, "snapkv");
-	assert_string_equal(ckv_ctx_params(ctx)->selector, "topk");
+	assert_string_equal(ckv_ctx_params(ctx)->selector, "chunk");
 	assert_string_equal(ckv_ctx_params(ctx)->preset, "snapkv");
+	assert_string_equal(ckv_ctx_params(ctx)->chunker, "line");
+	assert_string_equal(ckv_ctx_params(ctx)->layers, "squeeze");
 	ckv_ctx_free(ctx);
-	free(scorer);
-	free(selector);
-	free(preset);
+	for (size_t i = 0; i < 5; i++) {
+		free(names[i]);
+	}
 }
 
 /* A caller built against a newer, longer struct is understood as far as this version goes; there is no older one than this.
@@ -163,7 +231,7 @@ static void structs_of_other_versions_are_taken(void **state) {
 	assert_int_equal(ckv_ctx_params(ctx)->size, sizeof(ckv_params));
 	ckv_ctx_free(ctx);
 	ckv_params shorter = defaults();
-	shorter.size = offsetof(ckv_params, sinks);
+	shorter.size = offsetof(ckv_params, share);
 	assert_int_equal(ckv_ctx_create(&ctx, &shorter, NULL, NULL), CKV_ERR_ARG);
 	shorter.size = 0;
 	assert_int_equal(ckv_ctx_create(&ctx, &shorter, NULL, NULL), CKV_ERR_ARG);
@@ -174,7 +242,7 @@ static void short_options_are_refused(void **state) {
 	(void)state;
 	ckv_ctx *ctx;
 	ckv_params params = defaults();
-	ckv_ctx_options options = {offsetof(ckv_ctx_options, cpu_disable), NULL, ~0u};
+	ckv_ctx_options options = {.size = offsetof(ckv_ctx_options, n_threads), .cpu_disable = ~0u};
 	assert_int_equal(ckv_ctx_create(&ctx, &params, &options, NULL), CKV_ERR_ARG);
 	assert_null(ctx);
 }
@@ -186,6 +254,7 @@ static void disabled_instruction_sets_are_not_used(void **state) {
 	assert_int_equal(options.size, sizeof options);
 	assert_null(options.allocator);
 	assert_int_equal(options.cpu_disable, 0);
+	assert_int_equal(options.n_threads, 0);
 	options.cpu_disable = ~0u;
 	ckv_ctx *ctx = make_ctx_with("chunkkv", &options);
 	assert_string_equal(ckv_ctx_isa(ctx), "c");
@@ -215,7 +284,8 @@ static void initialisers_fill_the_whole_struct(void **state) {
 	ckv_layer_init(&layer);
 	assert_int_equal(layer.size, sizeof layer);
 	assert_true(layer.k.data == NULL && layer.v.data == NULL && layer.q.data == NULL && layer.q.stride_head == 0);
-	assert_true(layer.scale == 0.0f && layer.logit_cap == 0.0f && layer.index == 0);
+	assert_true(layer.scale == 0.0f && layer.logit_cap == 0.0f && layer.index == 0 && layer.n_layers == 0);
+	assert_true(layer.moments == NULL && layer.rope.n_dims == 0 && layer.rope.inv_freq == NULL && layer.mass == NULL);
 	paint(&keep, sizeof keep);
 	ckv_keep_init(&keep, positions, 3, offsets);
 	assert_int_equal(keep.size, sizeof keep);
@@ -245,6 +315,8 @@ static void messages_belong_to_the_last_call(void **state) {
 int main(void) {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(parameters_are_checked),
+	    cmocka_unit_test(real_parameters_are_checked),
+	    cmocka_unit_test(parameters_are_checked_together),
 	    cmocka_unit_test(names_are_checked),
 	    cmocka_unit_test(the_context_is_null_without_parameters),
 	    cmocka_unit_test(allocators_are_checked),

@@ -65,14 +65,6 @@ static request random_request(rng *r, bool chunks, bool reference) {
 	return q;
 }
 
-/* Multiples of 1/64, so that every sum and mean is exact and ties between chunks are real ones; a narrow range has many. */
-static void exact_scores(rng *r, float *scores, int32_t n) {
-	int32_t range = rng_chance(r, 2) ? 3 : 2000;
-	for (int32_t i = 0; i < n; i++) {
-		scores[i] = (float)rng_range(r, -range, range) / 64.0f;
-	}
-}
-
 static void random_scores(rng *r, float *scores, int32_t n) {
 	float factor = ldexpf(1.0f, rng_range(r, -20, 20));
 	for (int32_t i = 0; i < n; i++) {
@@ -162,32 +154,6 @@ static bool reason_holds(const request *q, const result *x, const mask kept) {
 
 /* ------------------------------------------------- naive second implementation */
 
-/* Marks the n best of the open tokens of one head, one after another. */
-static void naive_best(const double *score, int32_t from, int32_t to, int32_t n, unsigned char *kept) {
-	for (; n > 0; n--) {
-		int32_t best = -1;
-		for (int32_t t = from; t < to; t++) {
-			if (!kept[t] && (best < 0 || score[t] > score[best])) {
-				best = t;
-			}
-		}
-		kept[best] = 1;
-	}
-}
-
-/* Sinks first, then the newest of the window, as far as the budget goes; returns what is left of it. */
-static int32_t naive_protect(const request *q, int32_t budget, unsigned char *kept) {
-	for (int32_t t = 0; t < q->sinks && budget > 0; t++) {
-		kept[t] = 1;
-		budget--;
-	}
-	for (int32_t t = q->n_tokens - 1; t >= q->n_tokens - q->window && t >= 0 && budget > 0; t--) {
-		budget -= !kept[t];
-		kept[t] = 1;
-	}
-	return budget;
-}
-
 typedef struct naive_chunk {
 	int32_t from, to, n; /* its tokens, and how many of them are open */
 	double sum;
@@ -245,7 +211,8 @@ static void naive_reference_chunks(const request *q, const double *sums, unsigne
 
 static void naive_topk(const request *q, const double scores[MAX_HEADS][MAX_TOKENS], mask kept) {
 	for (int32_t h = 0; h < q->n_heads; h++) {
-		int32_t left = q->reference ? budget_tokens(q) : naive_protect(q, budget_tokens(q), kept[h]);
+		int32_t left =
+		    q->reference ? budget_tokens(q) : naive_protect(q->n_tokens, q->sinks, q->window, budget_tokens(q), kept[h]);
 		naive_best(scores[h], 0, q->n_tokens, left, kept[h]);
 	}
 }
@@ -260,7 +227,8 @@ static void naive_chunk_policy(const request *q, const double scores[MAX_HEADS][
 	if (q->reference) {
 		naive_reference_chunks(q, sums, kept[0]);
 	} else {
-		naive_exact_chunks(q, sums, naive_protect(q, budget_tokens(q), kept[0]), kept[0]);
+		int32_t left = naive_protect(q->n_tokens, q->sinks, q->window, budget_tokens(q), kept[0]);
+		naive_exact_chunks(q, sums, left, kept[0]);
 	}
 	for (int32_t h = 1; h < q->n_heads; h++) {
 		memcpy(kept[h], kept[0], sizeof kept[0]);
@@ -829,7 +797,7 @@ static void layer_case_free(layer_case *c) {
 	ckv_ctx_free(c->ctx);
 }
 
-static void select_layer(layer_case *c, result *x) {
+static void select_case(layer_case *c, result *x) {
 	paint(x->positions, sizeof x->positions);
 	paint(x->offsets, sizeof x->offsets);
 	ckv_keep_init(&x->keep, x->positions, (size_t)c->q.n_heads * (size_t)c->q.n_tokens, x->offsets);
@@ -845,7 +813,7 @@ static void a_cache_not_longer_than_the_window_is_kept_whole(void **state) {
 		layer_case c = layer_case_make(&r, n);
 		result x;
 		mask kept;
-		select_layer(&c, &x);
+		select_case(&c, &x);
 		to_mask(&c.q, &x, kept);
 		CHECK(reason_holds(&c.q, &x, (const unsigned char(*)[MAX_TOKENS])kept), "%s: '%s'", describe(&c.q),
 		      ckv_reason_text(x.keep.reason));
@@ -866,7 +834,7 @@ static void selecting_is_scoring_and_selecting_scores(void **state) {
 		result x, y;
 		if (c.q.n_tokens > c.q.window) {
 			assert_int_equal(ckv_score(c.ctx, &c.t.layer, ckv_keep_percent(50), scores), CKV_OK);
-			select_layer(&c, &x);
+			select_case(&c, &x);
 			run(&c.q, scores, &y);
 			CHECK(memcmp(x.positions, y.positions, sizeof x.positions) == 0, "%s", describe(&c.q));
 			CHECK(x.keep.reason == y.keep.reason && x.keep.n_lists == y.keep.n_lists, "%s", describe(&c.q));
@@ -895,7 +863,7 @@ static void attention_kept_is_the_observed_share(void **state) {
 		layer_case c = layer_case_make(&r, n);
 		result x;
 		mask kept;
-		select_layer(&c, &x);
+		select_case(&c, &x);
 		to_mask(&c.q, &x, kept);
 		if (c.q.n_tokens > c.q.window) {
 			double expected = naive_attention(&c, (const unsigned char(*)[MAX_TOKENS])kept);
@@ -916,7 +884,7 @@ static void attention_kept_is_one_when_all_is_kept(void **state) {
 		layer_case c = layer_case_make(&r, n);
 		result x;
 		c.q.budget = ckv_keep_percent(100);
-		select_layer(&c, &x);
+		select_case(&c, &x);
 		double told = (double)x.keep.attention_kept;
 		CHECK(c.q.n_tokens <= c.q.window || (told <= 1.0 && told > 1.0 - 1e-6), "%s: %.9g", describe(&c.q), told);
 		layer_case_free(&c);
@@ -947,13 +915,13 @@ static void layers_do_not_leak_into_each_other(void **state) {
 	for (int n = 0; n < 200; n++) {
 		layer_case a = layer_case_make(&r, n), b = layer_case_make(&r, n), used = b;
 		result fresh, x;
-		select_layer(&b, &fresh);
+		select_case(&b, &fresh);
 		used.ctx = request_ctx(&b.q);
 		ckv_ctx_free(a.ctx);
 		a.ctx = used.ctx; /* a is asked of b's policy, and has the queries for it or is refused */
 		ckv_keep_init(&x.keep, x.positions, MAX_HEADS * MAX_TOKENS, x.offsets);
 		ckv_select(a.ctx, &a.t.layer, a.q.budget, &x.keep);
-		select_layer(&used, &x);
+		select_case(&used, &x);
 		CHECK(memcmp(fresh.positions, x.positions, sizeof fresh.positions) == 0, "%s", describe(&b.q));
 		CHECK(fresh.keep.attention_kept == x.keep.attention_kept, "%s", describe(&b.q));
 		layer_case_free(&a);
@@ -970,11 +938,11 @@ static void instruction_sets_select_alike(void **state) {
 		ckv_ctx_options options;
 		ckv_ctx_options_default(&options);
 		options.cpu_disable = ~0u;
-		select_layer(&c, &fast);
+		select_case(&c, &fast);
 		ckv_params params = *ckv_ctx_params(c.ctx);
 		ckv_ctx_free(c.ctx);
 		assert_int_equal(ckv_ctx_create(&c.ctx, &params, &options, NULL), CKV_OK);
-		select_layer(&c, &plain);
+		select_case(&c, &plain);
 		CHECK(memcmp(fast.positions, plain.positions, sizeof fast.positions) == 0, "%s", describe(&c.q));
 		CHECK(fast.keep.attention_kept == plain.keep.attention_kept, "%s", describe(&c.q));
 		layer_case_free(&c);

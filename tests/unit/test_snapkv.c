@@ -46,33 +46,6 @@ static test_layer shape_layer(const shape *s, rng *r) {
 	return t;
 }
 
-static void score(ckv_ctx *ctx, const ckv_layer *layer, float *scores) {
-	CHECK(ckv_score(ctx, layer, ckv_keep_percent(50), scores) == CKV_OK, "%s", ckv_ctx_message(ctx));
-}
-
-static void check_bits(const float *a, const float *b, size_t n, const char *what) {
-	for (size_t i = 0; i < n; i++) {
-		CHECK(memcmp(&a[i], &b[i], sizeof *a) == 0, "%s: score %zu is %a instead of %a", what, i, (double)b[i],
-		      (double)a[i]);
-	}
-}
-
-/* Failure that says why; returns whether it left the scores alone. */
-static bool fails(ckv_ctx *ctx, const ckv_layer *layer, size_t n, ckv_status expected, const char *what) {
-	float *scores = test_memory(n, sizeof *scores);
-	paint(scores, n * sizeof *scores);
-	ckv_status status = ckv_score(ctx, layer, ckv_keep_percent(50), scores);
-	CHECK(status == expected, "%s: %s instead of %s", what, ckv_strerror(status), ckv_strerror(expected));
-	CHECK(ckv_ctx_message(ctx)[0], "%s: no message", what);
-	bool untouched = is_painted(scores, n * sizeof *scores);
-	free(scores);
-	return untouched;
-}
-
-static void check_refused(ckv_ctx *ctx, const ckv_layer *layer, size_t n, ckv_status expected, const char *what) {
-	CHECK(fails(ctx, layer, n, expected, what), "%s: the scores were written", what);
-}
-
 /* ----------------------------------------------------------------- values */
 
 static void scores_match_a_computation_in_double(void **state) {
@@ -312,7 +285,7 @@ static void a_cache_not_longer_than_the_window_has_no_scores(void **state) {
 	ckv_ctx *ctx = usual_ctx();
 	for (int32_t n = W - 2; n <= W; n++) {
 		t.layer.k.n_tokens = n;
-		check_refused(ctx, &t.layer, G * T, CKV_ERR_UNSUPPORTED, "a short cache");
+		score_refused(ctx, &t.layer, G * T, CKV_ERR_UNSUPPORTED, "a short cache");
 	}
 	float scores[G * (W + 1)];
 	t.layer.k.n_tokens = W + 1;
@@ -343,7 +316,7 @@ static void a_policy_without_scorer_has_no_scores(void **state) {
 	(void)state;
 	test_layer t = usual_layer();
 	ckv_ctx *ctx = make_ctx("full");
-	check_refused(ctx, &t.layer, G * T, CKV_ERR_UNSUPPORTED, "full");
+	score_refused(ctx, &t.layer, G * T, CKV_ERR_UNSUPPORTED, "full");
 	ckv_ctx_free(ctx);
 	test_layer_free(&t);
 }
@@ -357,7 +330,7 @@ static bool fails_not_finite(rng *r, bool in_keys, float value, const char *what
 	int32_t count = in_keys ? G * T * D : H * W * D;
 	score(ctx, &t.layer, other);
 	memory[rng_range(r, 0, count - 1)] = value;
-	bool untouched = fails(ctx, &t.layer, G * T, CKV_ERR_NUMERIC, what);
+	bool untouched = score_fails(ctx, &t.layer, G * T, CKV_ERR_NUMERIC, what);
 	ckv_ctx_free(ctx);
 	test_layer_free(&t);
 	return untouched;
@@ -412,7 +385,7 @@ static void an_infinite_key_is_an_error_whatever_its_sign(void **state) {
 		q[i * D] = -1.0f;
 	}
 	((float *)(void *)t.stored_k.memory)[7 * D] = INFINITY;
-	fails(ctx, &t.layer, G * T, CKV_ERR_NUMERIC, "an infinite key that all queries turn away from");
+	score_fails(ctx, &t.layer, G * T, CKV_ERR_NUMERIC, "an infinite key that all queries turn away from");
 	ckv_ctx_free(ctx);
 	test_layer_free(&t);
 }
@@ -428,7 +401,7 @@ static void logits_that_overflow_are_errors(void **state) {
 	for (size_t i = 0; i < H * W * D; i++) {
 		((float *)(void *)t.stored_q.memory)[i] *= 1e38f;
 	}
-	fails(ctx, &t.layer, G * T, CKV_ERR_NUMERIC, "huge keys and queries");
+	score_fails(ctx, &t.layer, G * T, CKV_ERR_NUMERIC, "huge keys and queries");
 	ckv_ctx_free(ctx);
 	test_layer_free(&t);
 }
@@ -485,7 +458,7 @@ static void bad_views_are_refused(void **state) {
 		ckv_layer layer = t.layer;
 		spoil(&layer, what);
 		snprintf(name, sizeof name, "spoil %d of %s", what / 2, what % 2 ? "k" : "q");
-		check_refused(ctx, &layer, G * T, CKV_ERR_ARG, name);
+		score_refused(ctx, &layer, G * T, CKV_ERR_ARG, name);
 	}
 	ckv_ctx_free(ctx);
 	test_layer_free(&t);
@@ -503,7 +476,7 @@ static void heads_have_at_most_65536_dimensions(void **state) {
 	layer.k.n_heads = layer.q.n_heads = layer.q.n_tokens = 1;
 	layer.k.n_tokens = 2;
 	layer.k.head_dim = layer.q.head_dim = MOST + 1;
-	check_refused(ctx, &layer, 2, CKV_ERR_ARG, "too wide a head");
+	score_refused(ctx, &layer, 2, CKV_ERR_ARG, "too wide a head");
 	layer.k.head_dim = layer.q.head_dim = MOST;
 	score(ctx, &layer, scores);
 	assert_true(scores[0] == 0.5f && scores[1] == 1.5f);
@@ -517,12 +490,12 @@ static void shapes_that_disagree_are_refused(void **state) {
 	ckv_ctx *ctx = usual_ctx();
 	ckv_layer layer = t.layer;
 	layer.q.n_heads = 3; /* not a multiple of 2 */
-	check_refused(ctx, &layer, G * T, CKV_ERR_ARG, "3 query heads on 2");
+	score_refused(ctx, &layer, G * T, CKV_ERR_ARG, "3 query heads on 2");
 	layer.q.n_heads = 1; /* fewer than the KV heads */
-	check_refused(ctx, &layer, G * T, CKV_ERR_ARG, "1 query head on 2");
+	score_refused(ctx, &layer, G * T, CKV_ERR_ARG, "1 query head on 2");
 	layer = t.layer;
 	layer.q.n_tokens = W - 1;
-	check_refused(ctx, &layer, G * T, CKV_ERR_ARG, "fewer queries than the window");
+	score_refused(ctx, &layer, G * T, CKV_ERR_ARG, "fewer queries than the window");
 	ckv_ctx_free(ctx);
 	test_layer_free(&t);
 }
@@ -535,12 +508,12 @@ static void bad_scales_are_refused(void **state) {
 	for (size_t i = 0; i < 4; i++) {
 		ckv_layer layer = t.layer;
 		layer.scale = bad[i];
-		check_refused(ctx, &layer, G * T, CKV_ERR_ARG, "scale");
+		score_refused(ctx, &layer, G * T, CKV_ERR_ARG, "scale");
 	}
 	for (size_t i = 1; i < 4; i++) {
 		ckv_layer layer = t.layer;
 		layer.logit_cap = bad[i];
-		check_refused(ctx, &layer, G * T, CKV_ERR_ARG, "logit cap");
+		score_refused(ctx, &layer, G * T, CKV_ERR_ARG, "logit cap");
 	}
 	ckv_ctx_free(ctx);
 	test_layer_free(&t);
