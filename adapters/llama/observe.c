@@ -484,6 +484,8 @@ ckv_status ckv_llama_observe_begin(ckv_llama *ckv, struct llama_context *ctx, ll
 		ckv_llama_observe_rewind(ckv, n);
 	}
 	const struct llama_model *model = llama_get_model(ctx);
+	ckv_llama_release(ckv, seen->mine); /* of a batch that is past */
+	seen->mine = NULL;
 	seen->needs = needs.flags;
 	seen->window = needs.n_queries;
 	seen->sinks = ckv_ctx_params(ckv->core)->sinks;

@@ -99,3 +99,15 @@ ckv_status ckv_budget_resolve(ckv_budget budget, int32_t n_tokens, int32_t *n_ke
 	*n_keep = n < 1.0 ? 1 : (int32_t)n;
 	return CKV_OK;
 }
+
+ckv_status ckv_budget_fail(ckv_budget budget, ckv_error *error) {
+	switch (budget.kind) {
+	case CKV_BUDGET_TOKENS:
+		return ckv_fail(error, CKV_ERR_ARG, "keep=%.10g tokens is out of range: 1 to %d", budget.value, INT32_MAX);
+	case CKV_BUDGET_PERCENT:
+		return ckv_fail(error, CKV_ERR_ARG, "keep=%.10g%% is out of range: above 0 to 100", budget.value);
+	case CKV_BUDGET_REMOVE:
+		return ckv_fail(error, CKV_ERR_ARG, "ratio=%.10g (removed) is out of range: 0 to below 1", budget.value);
+	}
+	return ckv_fail(error, CKV_ERR_ARG, "budget kind %d is none", (int)budget.kind);
+}

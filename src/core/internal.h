@@ -140,6 +140,9 @@ const float *ckv_sum_heads(ckv_ctx *ctx, const ckv_selection *s);
 const char *ckv_parse_decimal(const char *text, double *value, bool *whole);
 void ckv_format_decimal(double value, char *buffer, size_t capacity);
 
+/* The message for a budget that ckv_budget_resolve refuses. */
+ckv_status ckv_budget_fail(ckv_budget budget, ckv_error *error);
+
 /* Python's round(): half to even. */
 double ckv_round_even(double x);
 

@@ -155,9 +155,12 @@ ckv_status ckv_plan(ckv_ctx *ctx, ckv_budget budget, int32_t n_tokens, int32_t n
 		return CKV_ERR_ARG;
 	}
 	ckv_begin(ctx);
-	if (!budgets || n_layers < 1 || n_tokens < 1 || ckv_budget_resolve(budget, n_tokens, &n_keep) != CKV_OK) {
-		return ckv_fail(&ctx->error, CKV_ERR_ARG, "a budget of %g for %d layers of %d tokens can't be shared", budget.value,
+	if (!budgets || n_layers < 1 || n_tokens < 1) {
+		return ckv_fail(&ctx->error, CKV_ERR_ARG, "ckv_plan needs a place for budgets; there are %d layers of %d tokens",
 		                n_layers, n_tokens);
+	}
+	if (ckv_budget_resolve(budget, n_tokens, &n_keep) != CKV_OK) {
+		return ckv_budget_fail(budget, &ctx->error);
 	}
 	plan p = {.params = &ctx->params, .n_tokens = n_tokens, .n_layers = n_layers};
 	const char *rule = ctx->params.layers;

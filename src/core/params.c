@@ -213,7 +213,8 @@ static ckv_status check_together(const ckv_params *params, const parts *p, ckv_e
 		return ckv_fail(error, CKV_ERR_POLICY, "kernel=%d must be odd, so that it has a middle", params->kernel);
 	}
 	if (p->scorer && lists(p->scorer->info.uses, "window") && params->window < 1) {
-		return ckv_fail(error, CKV_ERR_POLICY, "window=%d: scorer '%s' observes the last queries: window must be at least 1",
+		return ckv_fail(error, CKV_ERR_POLICY,
+		                "window=%d is out of range: 1 to 65536 for scorer '%s', which observes the last queries",
 		                params->window, params->scorer);
 	}
 	bool fixed = strcmp(params->chunker, "fixed") == 0;

@@ -81,7 +81,7 @@ ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, fl
 		                layer->index, layer->k.n_tokens, ctx->params.scorer, least);
 	}
 	if (ckv_budget_resolve(budget, layer->k.n_tokens, &n_keep) != CKV_OK) {
-		return ckv_fail(&ctx->error, CKV_ERR_ARG, "a budget of %g is out of range", budget.value);
+		return ckv_budget_fail(budget, &ctx->error);
 	}
 	size_t n = (size_t)layer->k.n_heads, row = (size_t)layer->k.n_tokens * sizeof *scores;
 	float *own = ckv_scratch(ctx, SLOT_SCORES, n, row);
@@ -123,7 +123,7 @@ static ckv_status plan(ckv_ctx *ctx, ckv_budget budget, const ckv_scorer *scorer
 	*selector = ctx->selector;
 	s->reason = CKV_SELECTED;
 	if (ckv_budget_resolve(budget, n, &s->n_keep) != CKV_OK) {
-		return ckv_fail(&ctx->error, CKV_ERR_ARG, "a budget of %g is out of range", budget.value);
+		return ckv_budget_fail(budget, &ctx->error);
 	}
 	bool whole = s->n_keep >= n;
 	s->n_keep = whole ? n : s->n_keep;

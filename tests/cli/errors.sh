@@ -37,7 +37,7 @@ expect 2 'nearest is .window' run -m x.gguf --policy chunkkv:windw=3
 expect 2 'nearest is .snapkv' run -m x.gguf --policy chunkkv:scorer=snapk
 expect 2 'chunk=0 .*1 to 65536' run -m x.gguf --policy chunkkv:chunk=0
 expect 2 'entropy_keep=10 .*1 to 9' run -m x.gguf --policy egchunkkv:entropy_keep=10
-expect 2 'window.* at least 1' run -m x.gguf --policy snapkv:window=0
+expect 2 'window=0 is out of range: 1 to 65536' run -m x.gguf --policy snapkv:window=0
 expect 2 'share=0 .*0\.01 to 1' run -m x.gguf --policy squeezeattention:share=0
 expect 2 'safeguard=1\.5 .*0 to 1' run -m x.gguf --policy adakv:safeguard=1.5
 expect 2 'kernel=4 .*odd' run -m x.gguf --policy snapkv:kernel=4

@@ -1,6 +1,6 @@
-/* What the adapter keeps of a real prompt on the default model, against what the published Python code kept of the same prompt
- * with the same model's weights in float32: the whole way, from the graph's nodes to the positions. Roundings differ (the
- * weights stay quantised here), so a few positions may. */
+/* What the adapter keeps of a real prompt on the default model, against what the published Python code kept of the same
+ * prompt with the same model's weights in float32: the whole way, from the graph's nodes to the positions. Roundings differ
+ * (the weights stay quantised here), so a few positions may. */
 #include "support.h"
 
 #include "tests/golden/casefile.h"
@@ -72,7 +72,8 @@ static bool decided(int32_t layer, int press, double ratio) {
 }
 
 /* The positions that the press kept in one head. */
-static void expected(int32_t layer, int press, double ratio, int32_t head, npy *kept, const int32_t **positions, int32_t *n) {
+static void expected(int32_t layer, int press, double ratio, int32_t head, npy *kept, const int32_t **positions,
+                     int32_t *n) {
 	char name[160];
 	npy offsets;
 	snprintf(name, sizeof name, "kept_%s_%g", presses[press].press, ratio);

@@ -571,7 +571,7 @@ static void bad_values_are_named_with_their_range(void **state) {
 	static const char *const bad[][3] = {
 	    {"chunkkv:chunk=0", "chunk=0", "1 to 65536"},
 	    {"chunkkv:chunk=65537", "chunk=65537", "1 to 65536"},
-	    {"chunkkv:window=0", "window=0", "at least 1"},
+	    {"chunkkv:window=0", "window=0", "1 to 65536"},
 	    {"chunkkv:window=-1", "window=-1", "0 to 65536"},
 	    {"chunkkv:kernel=4", "kernel=4", "odd"},
 	    {"chunkkv:kernel=257", "kernel=257", "1 to 255"},
