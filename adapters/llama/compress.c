@@ -1,4 +1,4 @@
-/* From an observed sequence to kept rows, and back into a context. */
+/* From an observed sequence to kept rows. */
 #include "adapters/llama/internal.h"
 
 #include <math.h>
@@ -20,51 +20,55 @@ typedef struct job {
 	int no_slope;
 } job;
 
-static ckv_status check_observed(job *j, llama_seq_id seq) {
+/* Why an observation can't be used. %s: the policy. */
+static const struct {
+	flaw flaw;
+	ckv_status status;
+	const char *why;
+} flaws[] = {
+    {FLAW_MEMORY, CKV_ERR_NOMEM, "there was no memory to observe the prompt"},
+    {FLAW_LAYOUT, CKV_ERR_UNSUPPORTED,
+     "an attention layer of this model has no plain K and V cache (latent attention, or a cache type of f32)"},
+    {FLAW_BIAS, CKV_ERR_UNSUPPORTED, "this model biases attention by distance (ALiBi), which needs the true positions"},
+    {FLAW_STALE, CKV_ERR_STATE,
+     "tokens that were not observed have since been decoded over rows of the sequence, or, in a model with sliding windows, "
+     "at "
+     "all: extract before anything else is decoded"},
+    {FLAW_STREAMS, CKV_ERR_STATE,
+     "a batch held several sequences while one was observed: announce it with ckv_llama_expect"},
+    {FLAW_ROPE, CKV_ERR_UNSUPPORTED,
+     "the policy needs queries as they were before RoPE, and this model's rotation is not understood"},
+    {FLAW_TORN, CKV_ERR_STATE, "a decode broke off in sums that can't be taken back: observe from the first token"},
+};
+
+static ckv_status check_flaws(ckv_llama *ckv) {
+	if (ckv->seen.flaw == FLAW_CORE) {
+		return ckv_llama_fail(ckv, ckv->seen.error.status, "%s", ckv->seen.error.message);
+	}
+	for (size_t i = 0; i < sizeof flaws / sizeof *flaws; i++) {
+		if (flaws[i].flaw == ckv->seen.flaw) {
+			return ckv_llama_fail(ckv, flaws[i].status, "%s", flaws[i].why);
+		}
+	}
+	for (int32_t i = 0; i < ckv->seen.n_layers; i++) {
+		if (ckv->seen.layers[i].v_root) {
+			return CKV_OK;
+		}
+	}
+	return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
+	                      "no attention node was seen: flash attention is off, or the context was made without "
+	                      "ckv_llama_attach");
+}
+
+/* Every token of the sequence, and enough new ones after some were taken back. */
+static ckv_status check_tokens(job *j, llama_seq_id seq) {
 	ckv_llama *ckv = j->ckv;
 	const observation *seen = &ckv->seen;
-	if (seen->ctx != j->ctx || seen->memory != (const void *)llama_get_memory(j->ctx) || seen->seq != seq || seen->active) {
-		return ckv_llama_fail(
-		    ckv, CKV_ERR_STATE,
-		    "sequence %d of this context was not observed: use ckv_llama_prefill, once for each compression", seq);
-	}
-	switch (seen->flaw) {
-	case FLAW_NONE: break;
-	case FLAW_MEMORY: return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "there was no memory to observe the prompt");
-	case FLAW_LAYOUT:
-		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
-		                      "an attention layer of this model has no plain K and V cache "
-		                      "(latent attention, or a cache type of f32)");
-	case FLAW_BIAS:
-		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
-		                      "this model biases attention by distance (ALiBi), which needs the true positions");
-	case FLAW_STALE:
-		return ckv_llama_fail(ckv, CKV_ERR_STATE,
-		                      "tokens that were not observed have since been decoded over rows of sequence %d", seq);
-	case FLAW_STREAMS:
-		return ckv_llama_fail(ckv, CKV_ERR_STATE,
-		                      "a batch held several sequences while one was observed: announce it with ckv_llama_expect");
-	case FLAW_ROPE:
-		return ckv_llama_fail(
-		    ckv, CKV_ERR_UNSUPPORTED,
-		    "policy '%s' needs queries as they were before RoPE, and this model's rotation is not understood",
-		    ckv_ctx_params(ckv->core)->preset);
-	case FLAW_TORN:
-		return ckv_llama_fail(ckv, CKV_ERR_STATE,
-		                      "the prefill broke off in sums that can't be taken back: observe from the first token");
-	case FLAW_CORE: return ckv_llama_fail(ckv, CKV_ERR_NUMERIC, "NaN or infinity was met while observing");
-	}
-	bool attention = false;
-	for (int32_t i = 0; i < seen->n_layers; i++) {
-		attention = attention || seen->layers[i].k_root;
-	}
-	if (!attention) {
-		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
-		                      "no attention node was seen: flash attention is off, or the context was made "
-		                      "without ckv_llama_attach");
-	}
 	j->n_tokens = llama_memory_seq_pos_max(llama_get_memory(j->ctx), seq) + 1;
-	if (j->n_tokens < 1 || ckv_llama_observed_tokens(ckv) != j->n_tokens) {
+	if (ckv_llama_observed_most(ckv) > j->n_tokens && ckv_llama_can_rewind(ckv)) {
+		ckv_llama_observe_rewind(ckv, j->n_tokens); /* a decode broke off, and llama.cpp took its tokens back */
+	}
+	if (j->n_tokens < 1 || ckv_llama_observed_tokens(ckv) != j->n_tokens || ckv_llama_observed_most(ckv) != j->n_tokens) {
 		return ckv_llama_fail(ckv, CKV_ERR_STATE, "sequence %d has %d tokens, of which %d were observed", seq, j->n_tokens,
 		                      ckv_llama_observed_tokens(ckv));
 	}
@@ -75,6 +79,22 @@ static ckv_status check_observed(job *j, llama_seq_id seq) {
 		                      seen->window);
 	}
 	return CKV_OK;
+}
+
+static ckv_status check_observed(job *j, llama_seq_id seq) {
+	ckv_llama *ckv = j->ckv;
+	const observation *seen = &ckv->seen;
+	bool same = seen->ctx == j->ctx && seen->memory == (const void *)llama_get_memory(j->ctx) && seen->seq == seq;
+	if (same && seen->active) {
+		return ckv_llama_fail(ckv, CKV_ERR_STATE, "sequence %d is still being observed: call ckv_llama_observe_end", seq);
+	}
+	if (!same) {
+		return ckv_llama_fail(
+		    ckv, CKV_ERR_STATE,
+		    "sequence %d of this context was not observed: use ckv_llama_prefill, once for each compression", seq);
+	}
+	ckv_status status = check_flaws(ckv);
+	return status ? status : check_tokens(j, seq);
 }
 
 /* Which layers are compressed: those that see every token. */
@@ -162,7 +182,9 @@ static ckv_status plan(job *j) {
 	ckv_status status = similarity && j->budgets ? CKV_OK : ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the plan");
 	for (size_t i = 0; i < n && status == CKV_OK && (ckv->seen.needs & CKV_NEED_SIMILARITY); i++) {
 		similarity[i] = ckv_llama_mean_similarity(j->keep[i].layer);
-		if (isnan(similarity[i])) {
+		int32_t n_keep;
+		bool whole = ckv_budget_resolve(j->budget, j->n_tokens, &n_keep) == CKV_OK && n_keep >= j->n_tokens;
+		if (isnan(similarity[i]) && !whole) {
 			status =
 			    ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
 			                   "layers=squeeze: where layer %d's attention joins the residual stream was not seen in this "
@@ -369,6 +391,10 @@ static void keep_all(job *j, ckv_reason reason) {
 static ckv_status run(job *j, ckv_llama_report *report) {
 	double t0 = now(), t1 = t0;
 	ckv_status status = make_arrays(j->ckv, (size_t)j->n_layers);
+	int32_t n_keep;
+	if (status == CKV_OK && ckv_budget_resolve(j->budget, j->n_tokens, &n_keep)) {
+		status = ckv_llama_fail(j->ckv, CKV_ERR_ARG, "a budget of %g is out of range", j->budget.value);
+	}
 	if (status == CKV_OK && inside_window(j)) {
 		keep_all(j, CKV_KEPT_ALL_SLIDING);
 		status = ckv_llama_state_copy(j->ckv, j->ctx, j->ckv->seen.seq);
@@ -403,35 +429,6 @@ ckv_status ckv_llama_extract(ckv_llama *ckv, struct llama_context *ctx, llama_se
 	return status;
 }
 
-ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {
-	if (!ckv || !ctx || seq < 0 || (uint32_t)seq >= llama_n_seq_max(ctx)) {
-		return CKV_ERR_ARG;
-	}
-	ckv_llama_begin(ckv);
-	if (!ckv->held.data) {
-		return ckv_llama_fail(ckv, CKV_ERR_STATE, "no rows are held: call ckv_llama_extract first");
-	}
-	if (llama_get_model(ctx) != ckv->held.model) {
-		return ckv_llama_fail(ckv, CKV_ERR_ARG, "the held rows belong to another model");
-	}
-	if (ckv->seen.ctx == ctx && ckv->seen.seq == seq) {
-		ckv_llama_observe_clear(ckv);
-	}
-	if (llama_state_seq_set_data(ctx, ckv->held.data, ckv->held.size, seq) != ckv->held.size) {
-		/* A window model may have taken one half of it. */
-		llama_memory_seq_rm(llama_get_memory(ctx), seq, -1, -1);
-		return ckv_llama_fail(
-		    ckv, CKV_ERR_HOST,
-		    "llama.cpp did not take the kept rows into a context of %u cells: too few are free, or its cache "
-		    "types, n_seq_max or kv_unified differ; the rows are still held",
-		    llama_n_ctx(ctx));
-	}
-	if (ckv->held.holes) {
-		ckv_llama_hide_arm(ckv, ckv->held.by_head);
-	}
-	return CKV_OK;
-}
-
 ckv_status ckv_llama_compress(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
                               ckv_llama_report *report) {
 	ckv_llama_report local;
@@ -453,81 +450,4 @@ ckv_status ckv_llama_compress(ckv_llama *ckv, struct llama_context *ctx, llama_s
 		}
 	}
 	return status;
-}
-
-static ckv_status check_alone(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {
-	for (llama_seq_id s = 0; (uint32_t)s < llama_n_seq_max(ctx); s++) {
-		if (s != seq && llama_memory_seq_pos_max(llama_get_memory(ctx), s) >= 0) {
-			return ckv_llama_fail(ckv, CKV_ERR_STATE, "sequence %d also has tokens in this context and would be lost", s);
-		}
-	}
-	return CKV_OK;
-}
-
-/* Cells to ask llama.cpp for: a window cache takes what its window holds and the largest batch beside it; separate streams
- * share the number among them. */
-static uint32_t cells_to_ask(const ckv_llama *ckv, int32_t n_cells) {
-	uint32_t window = (uint32_t)llama_model_n_swa(ckv->held.model);
-	uint32_t least = window ? window + ckv->params.n_ubatch : 0, cells = (uint32_t)n_cells;
-	uint32_t streams = ckv->params.kv_unified || ckv->params.n_seq_max == 0 ? 1 : ckv->params.n_seq_max;
-	return (cells > least ? cells : least) * streams;
-}
-
-/* Everything that could make it fail for good is found before the large context goes. */
-static ckv_status take_over(ckv_llama *ckv, struct llama_context **ctx, llama_seq_id seq, int32_t n_cells) {
-	if ((uint32_t)seq >= llama_n_seq_max(*ctx) || !ckv->attached) {
-		return ckv_llama_fail(ckv, CKV_ERR_STATE,
-		                      "sequence %d is none of this context's, or ckv_llama_attach was not called", seq);
-	}
-	ckv_status status = check_alone(ckv, *ctx, seq);
-	status = status ? status : ckv_llama_state_copy(ckv, *ctx, seq);
-	if (status == CKV_OK && (uint32_t)n_cells < ckv_llama_held_cells(ckv)) {
-		status = ckv_llama_fail(ckv, CKV_ERR_ARG, "%d cells are too few: the sequence has %u", n_cells,
-		                        ckv_llama_held_cells(ckv));
-		ckv_llama_drop(ckv);
-	}
-	if (status == CKV_OK) {
-		if (ckv->seen.ctx == *ctx) {
-			ckv_llama_observe_clear(ckv);
-		}
-		llama_free(*ctx);
-		*ctx = NULL;
-	}
-	return status;
-}
-
-ckv_status ckv_llama_shrink(ckv_llama *ckv, struct llama_context **ctx, llama_seq_id seq, int32_t n_cells) {
-	if (!ckv || !ctx || seq < 0 || n_cells < 1 || n_cells > 1 << 30) {
-		return CKV_ERR_ARG;
-	}
-	ckv_llama_begin(ckv);
-	if (*ctx) {
-		ckv_status status = take_over(ckv, ctx, seq, n_cells);
-		if (status) {
-			return status;
-		}
-	}
-	if (!ckv->held.data) {
-		return ckv_llama_fail(ckv, CKV_ERR_STATE, "there is neither a context nor held rows to make one from");
-	}
-	struct llama_context_params params = ckv->params;
-	params.n_ctx = cells_to_ask(ckv, n_cells);
-	/* llama.cpp takes a pointer to a model that it does not change. */
-	union {
-		const struct llama_model *constant;
-		struct llama_model *plain;
-	} model = {ckv->held.model};
-	struct llama_context *small = llama_init_from_model(model.plain, params);
-	if (!small) {
-		return ckv_llama_fail(ckv, CKV_ERR_HOST, "llama.cpp could not make a context of %u cells; the rows are still held",
-		                      params.n_ctx);
-	}
-	ckv_status status = ckv_llama_restore(ckv, small, seq);
-	if (status) {
-		llama_free(small);
-		return status;
-	}
-	ckv_llama_drop(ckv);
-	*ctx = small;
-	return CKV_OK;
 }

@@ -23,6 +23,13 @@ int32_t ckv_llama_cache_layer(const struct ggml_tensor *root, const char *prefix
 	return *end == '\0' && layer <= INT32_MAX ? (int32_t)layer : -1;
 }
 
+void ckv_llama_logit_params(const struct ggml_tensor *node, float *scale, float *cap) {
+	float params[3]; /* scale, ALiBi's bias, cap */
+	memcpy(params, node->op_params, sizeof params);
+	*scale = params[0];
+	*cap = params[2];
+}
+
 /* --------------------------------------------------------------------------- the Hadamard product of quantised caches */
 
 static bool only_moves(enum ggml_op op) {
@@ -31,7 +38,9 @@ static bool only_moves(enum ggml_op op) {
 }
 
 static bool is_rotation(const struct ggml_tensor *tensor) {
-	return strncmp(tensor->name, "attn_inp_", 9) == 0 && strstr(tensor->name, "_rot") && tensor->ne[0] == tensor->ne[1];
+	/* Somewhere in the name: a copy on another backend has more around it. */
+	bool named = strstr(tensor->name, "attn_inp_k_rot") || strstr(tensor->name, "attn_inp_v_rot");
+	return named && tensor->type == GGML_TYPE_F32 && tensor->ne[0] == tensor->ne[1];
 }
 
 const struct ggml_tensor *ckv_llama_find_rotation(const struct ggml_tensor *tensor) {
@@ -42,6 +51,18 @@ const struct ggml_tensor *ckv_llama_find_rotation(const struct ggml_tensor *tens
 }
 
 /* -------------------------------------------------------------------------------------------------------------- RoPE */
+
+/* Whether queries were turned, and then changed further, on their way from the projection. */
+static bool rope_below(const struct ggml_tensor *tensor) {
+	enum { MOST = 12 };
+	for (int i = 0; tensor && i < MOST && tensor->op != GGML_OP_MUL_MAT; i++) {
+		if (tensor->op == GGML_OP_ROPE) {
+			return true;
+		}
+		tensor = tensor->src[0];
+	}
+	return false;
+}
 
 /* The node that turns these queries; NULL when none does; *good is false when it can't be told. */
 static const struct ggml_tensor *find_rope(const struct ggml_tensor *tensor, bool *good) {
@@ -55,7 +76,7 @@ static const struct ggml_tensor *find_rope(const struct ggml_tensor *tensor, boo
 		} else if (only_moves(tensor->op)) {
 			tensor = tensor->src[0];
 		} else {
-			*good = tensor->op != GGML_OP_CONCAT; /* parts turned apart */
+			*good = tensor->op != GGML_OP_CONCAT && !rope_below(tensor); /* parts turned apart; norms after it */
 			return NULL;
 		}
 	}
@@ -164,10 +185,16 @@ static bool comes_from(const struct ggml_tensor *tensor, const struct ggml_tenso
 	return comes_from(tensor->src[0], from, depth - 1) || comes_from(tensor->src[1], from, depth - 1);
 }
 
-/* A bias is a leaf with one row; the stream is computed, or the embeddings themselves. */
+static bool is_bias(const struct ggml_tensor *tensor) { return tensor->op == GGML_OP_NONE && tensor->ne[1] == 1; }
+
+static bool is_product(const struct ggml_tensor *tensor) {
+	return tensor->op == GGML_OP_MUL_MAT || tensor->op == GGML_OP_MUL_MAT_ID;
+}
+
+/* Neither a bias nor a feed-forward part that runs beside the attention. */
 static bool is_stream(const struct ggml_tensor *tensor) {
-	return tensor->op != GGML_OP_MUL_MAT && tensor->op != GGML_OP_MUL_MAT_ID &&
-	       !(tensor->op == GGML_OP_NONE && tensor->ne[1] == 1);
+	bool biased = tensor->op == GGML_OP_ADD && is_product(tensor->src[0]) && is_bias(tensor->src[1]);
+	return !is_bias(tensor) && !is_product(tensor) && !biased;
 }
 
 int ckv_llama_residual(const struct ggml_tensor *node, const struct ggml_tensor *attention, int64_t n_embd) {

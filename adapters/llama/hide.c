@@ -13,11 +13,11 @@
 
 static const uint16_t minus_infinity = 0xfc00; /* f16 */
 
-static bool is_visible(uint16_t mask) { return (mask & 0x7fff) == 0; }
+bool ckv_llama_visible(uint16_t mask) { return (mask & 0x7fff) == 0; }
 
 void ckv_llama_hide_arm(ckv_llama *ckv, bool by_head) {
 	ckv->hide.armed = true;
-	ckv->hide.failed = false;
+	ckv->hide.failed = CKV_OK;
 	ckv->hide.by_head = ckv->hide.by_head || by_head;
 }
 
@@ -45,34 +45,37 @@ bool ckv_llama_hide_wants(const ckv_llama *ckv, const struct ggml_tensor *node) 
 }
 
 static ckv_status no_memory(ckv_llama *ckv) {
-	return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory to hide rows that a layer does not have: its answers are void");
+	return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory to hide rows that a layer does not have: answers are void");
 }
 
 /* ------------------------------------------------------------------------------------------------------------- holes */
 
-static bool all_zero(const uint8_t *bytes, size_t n) {
-	size_t i = 0;
-	for (uint64_t word; i + sizeof word <= n; i += sizeof word) {
-		memcpy(&word, bytes + i, sizeof word);
-		if (word) {
+/* n bytes of zeros. Bits outside `mask` don't count: where llama.cpp has rotated zeros some may be negative ones. */
+static bool all_zero(const uint8_t *bytes, size_t n, uint64_t mask) {
+	for (size_t i = 0; i < n; i += sizeof mask) {
+		uint64_t word = 0;
+		memcpy(&word, bytes + i, n - i < sizeof word ? n - i : sizeof word);
+		if (word & mask) {
 			return false;
 		}
 	}
-	while (i < n && bytes[i] == 0) {
-		i++;
-	}
-	return i == n;
+	return true;
+}
+
+static uint64_t sign_mask(enum ggml_type type) {
+	bool halves = type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
+	return halves ? 0x7fff7fff7fff7fffu : UINT64_MAX;
 }
 
 /* First cell of the stream that index `s` of the node's streams is. */
-static int64_t first_cell(const struct ggml_tensor *node, int64_t s) {
+int64_t ckv_llama_first_cell(const struct ggml_tensor *node, int64_t s) {
 	const struct ggml_tensor *k = node->src[1], *root = ckv_llama_root(k);
 	int64_t offset = ((const char *)k->data - (const char *)root->data) / (ptrdiff_t)root->nb[2];
 	return root->ne[2] > 1 ? (offset + s) * root->ne[1] : 0;
 }
 
 /* Cells first .. first + n - 1 of a cache tensor on the host. */
-static ckv_status get_cells(ckv_llama *ckv, const struct ggml_tensor *root, int64_t first, int64_t n, host_rows *rows) {
+ckv_status ckv_llama_cells(ckv_llama *ckv, const struct ggml_tensor *root, int64_t first, int64_t n, host_rows *rows) {
 	size_t from = (size_t)first * root->nb[1], bytes = (size_t)n * root->nb[1];
 	rows->copy = NULL;
 	rows->stride = root->nb[1];
@@ -96,17 +99,18 @@ static ckv_status find_holes(ckv_llama *ckv, const struct ggml_tensor *node) {
 	size_t n_kv = (size_t)mask->ne[0], streams = (size_t)mask->ne[3];
 	h->n_heads = h->by_head ? (int32_t)node->src[1]->ne[2] : 1;
 	size_t heads = (size_t)h->n_heads, slice = ggml_row_size(root->type, root->ne[0]) / heads;
+	uint64_t signs = sign_mask(root->type);
 	void *holes = h->holes;
 	bool room = ckv_llama_reserve(ckv, &holes, &h->holes_capacity, streams * n_kv, heads);
 	h->holes = holes;
 	for (size_t s = 0; s < streams; s++) {
 		host_rows rows;
-		if (!room || get_cells(ckv, root, first_cell(node, (int64_t)s), (int64_t)n_kv, &rows)) {
+		if (!room || ckv_llama_cells(ckv, root, ckv_llama_first_cell(node, (int64_t)s), (int64_t)n_kv, &rows)) {
 			return no_memory(ckv);
 		}
 		for (size_t j = 0; j < n_kv; j++) {
 			for (size_t head = 0; head < heads; head++) {
-				h->holes[(s * n_kv + j) * heads + head] = all_zero(rows.data + j * rows.stride + head * slice, slice);
+				h->holes[(s * n_kv + j) * heads + head] = all_zero(rows.data + j * rows.stride + head * slice, slice, signs);
 			}
 		}
 		ckv_llama_rows_free(ckv, &rows);
@@ -137,7 +141,7 @@ static bool close_row(const hiding *h, const uint8_t *holes, size_t n_kv, uint16
 	bool closed = false;
 	for (size_t j = 0; j < n_kv; j++) {
 		const uint8_t *of_cell = holes + j * heads;
-		if (!is_visible(of_query[j]) || !memchr(of_cell, 1, heads)) {
+		if (!ckv_llama_visible(of_query[j]) || !memchr(of_cell, 1, heads)) {
 			continue;
 		}
 		if (memchr(of_cell, 0, heads)) {
@@ -171,10 +175,13 @@ void ckv_llama_hide_before(ckv_llama *ckv, const struct ggml_tensor *node) {
 		return;
 	}
 	h->replace = h->changed = false;
-	uint16_t *copy = mask && mask->type == GGML_TYPE_F16 ? copy_mask(ckv, mask) : NULL;
+	if (!mask || mask->type != GGML_TYPE_F16) {
+		h->failed = ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED, "an attention node without a mask of f16: answers are void");
+		return;
+	}
+	uint16_t *copy = copy_mask(ckv, mask);
 	if (!copy || find_holes(ckv, node)) {
-		no_memory(ckv);
-		h->failed = true;
+		h->failed = no_memory(ckv);
 		return;
 	}
 	h->changed = close_mask(h, node, copy);
@@ -183,125 +190,17 @@ void ckv_llama_hide_before(ckv_llama *ckv, const struct ggml_tensor *node) {
 	}
 }
 
-/* ------------------------------------------------------------------------------------------------- our own attention */
-
-/* visible[n][n_kv] and absent[n_kv_heads][n_kv] of one stream, in the scratch bytes. */
-static bool fill_bytes(ckv_llama *ckv, const struct ggml_tensor *node, size_t s) {
-	hiding *h = &ckv->hide;
-	const struct ggml_tensor *m = node->src[3];
-	size_t n = (size_t)node->src[0]->ne[1], n_kv = (size_t)m->ne[0], heads = (size_t)h->n_heads;
-	void *bytes = h->bytes;
-	bool room = ckv_llama_reserve(ckv, &bytes, &h->bytes_capacity, n + heads, n_kv);
-	h->bytes = bytes;
-	if (!room) {
-		return false;
-	}
-	const uint16_t *mask = h->saved + s * m->nb[3] / sizeof *mask;
-	for (size_t i = 0; i < n; i++) {
-		for (size_t j = 0; j < n_kv; j++) {
-			h->bytes[i * n_kv + j] = is_visible(mask[i * m->nb[1] / sizeof *mask + j]);
-		}
-	}
-	for (size_t head = 0; head < heads; head++) {
-		for (size_t j = 0; j < n_kv; j++) {
-			h->bytes[(n + head) * n_kv + j] = h->holes[(s * n_kv + j) * heads + head];
-		}
-	}
-	return true;
-}
-
-/* One stream's queries, [n][heads][dim]. */
-static void get_queries(const struct ggml_tensor *q, size_t s, float *out) {
-	size_t n = (size_t)q->ne[1], heads = (size_t)q->ne[2], dim = (size_t)q->ne[0];
-	for (size_t i = 0; i < n; i++) {
-		for (size_t head = 0; head < heads; head++) {
-			ggml_backend_tensor_get(q, out + (i * heads + head) * dim, s * q->nb[3] + i * q->nb[1] + head * q->nb[2],
-			                        dim * sizeof *out);
-		}
-	}
-}
-
-static void fill_layer(const struct ggml_tensor *node, const float *queries, ckv_layer *layer) {
-	const struct ggml_tensor *q = node->src[0];
-	size_t dim = (size_t)q->ne[0], heads = (size_t)q->ne[2];
-	float params[3];
-	memcpy(params, node->op_params, sizeof params);
-	ckv_layer_init(layer);
-	layer->scale = params[0];
-	layer->logit_cap = params[2];
-	layer->q = (ckv_view){.data = queries,
-	                      .dtype = CKV_F32,
-	                      .n_heads = (int32_t)heads,
-	                      .n_tokens = (int32_t)q->ne[1],
-	                      .head_dim = (int32_t)dim,
-	                      .stride_head = dim * sizeof(float),
-	                      .stride_token = heads * dim * sizeof(float)};
-}
-
-/* One stream's attention into h->result. */
-static ckv_status attend(ckv_llama *ckv, const struct ggml_tensor *node, size_t s, const float *queries) {
-	hiding *h = &ckv->hide;
-	const struct ggml_tensor *k = node->src[1], *v = node->src[2];
-	const struct ggml_tensor *k_root = ckv_llama_root(k), *v_root = ckv_llama_root(v);
-	host_rows keys = {NULL, 0, NULL}, values = {NULL, 0, NULL};
-	row_reader key_reader = {.turned = NULL}, value_reader = {.turned = NULL};
-	ckv_layer layer;
-	int64_t first = first_cell(node, (int64_t)s), n_kv = node->src[3]->ne[0];
-	fill_layer(node, queries, &layer);
-	ckv_status status = get_cells(ckv, k_root, first, n_kv, &keys);
-	status = status ? status : get_cells(ckv, v_root, first, n_kv, &values);
-	status = status ? status
-	                : ckv_llama_view(ckv, k_root->type, &keys, (int32_t)k->ne[2], (int32_t)n_kv, (int32_t)k->ne[0],
-	                                 &key_reader, &layer.k);
-	status = status ? status
-	                : ckv_llama_view(ckv, v_root->type, &values, (int32_t)v->ne[2], (int32_t)n_kv, (int32_t)v->ne[0],
-	                                 &value_reader, &layer.v);
-	if (status == CKV_OK) {
-		size_t n_visible = (size_t)node->src[0]->ne[1] * (size_t)n_kv;
-		status = ckv_attend(ckv->core, &layer, h->bytes, h->bytes + n_visible, h->result);
-		if (status) {
-			ckv_llama_fail(ckv, status, "%s", ckv_ctx_message(ckv->core));
-		}
-	}
-	ckv_llama_rows_free(ckv, &keys);
-	ckv_llama_rows_free(ckv, &values);
-	return status;
-}
-
-/* Computes the layer's attention and puts it where llama.cpp's own was. */
-static ckv_status replace(ckv_llama *ckv, struct ggml_tensor *node) {
-	hiding *h = &ckv->hide;
-	const struct ggml_tensor *q = node->src[0];
-	size_t rows = (size_t)(q->ne[1] * q->ne[2]), n_result = rows * (size_t)node->ne[0], n_queries = rows * (size_t)q->ne[0];
-	void *result = h->result;
-	bool room = ckv_llama_reserve(ckv, &result, &h->result_capacity, n_result + n_queries, sizeof *h->result);
-	h->result = result;
-	for (size_t s = 0; s < (size_t)q->ne[3]; s++) {
-		if (!room || !fill_bytes(ckv, node, s)) {
-			return no_memory(ckv);
-		}
-		get_queries(q, s, h->result + n_result);
-		ckv_status status = attend(ckv, node, s, h->result + n_result);
-		if (status) {
-			return status;
-		}
-		ggml_backend_tensor_set(node, h->result, s * node->nb[3], n_result * sizeof *h->result);
-	}
-	return CKV_OK;
-}
-
 void ckv_llama_hide_after(ckv_llama *ckv, struct ggml_tensor *node) {
 	hiding *h = &ckv->hide;
 	if (node->op != GGML_OP_FLASH_ATTN_EXT) {
 		return;
 	}
-	if (h->replace && replace(ckv, node)) {
-		h->failed = true;
-	}
+	ckv_status status = h->replace ? ckv_llama_attend(ckv, node) : CKV_OK;
+	h->failed = status ? status : h->failed;
 	if (h->changed) {
 		ggml_backend_tensor_set(node->src[3], h->saved, 0, ggml_nbytes(node->src[3]));
 	}
 	h->replace = h->changed = false;
 }
 
-ckv_status ckv_llama_check(const ckv_llama *ckv) { return !ckv ? CKV_ERR_ARG : ckv->hide.failed ? CKV_ERR_NOMEM : CKV_OK; }
+ckv_status ckv_llama_check(const ckv_llama *ckv) { return ckv ? ckv->hide.failed : CKV_ERR_ARG; }

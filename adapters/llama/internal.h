@@ -8,6 +8,12 @@
 #include <ggml.h>
 #include <stddef.h>
 
+/* The orthogonal matrix by which llama.cpp multiplies rows before it quantises them. */
+typedef struct rotation {
+	int32_t n;   /* 0: none */
+	float *data; /* [n][n]: stored row = data * row, block by block */
+} rotation;
+
 /* What was seen of one attention layer. Tensors are the cache's own, valid as long as their context. */
 typedef struct layer_view {
 	int32_t index;
@@ -28,7 +34,8 @@ typedef struct layer_view {
 	float *similarity; /* [mass_stride] cosine of the residual stream before and after, token by token; NaN: not seen */
 	bool rope_known;
 	ckv_rope rope;
-	float *inv_freq; /* of rope */
+	float *inv_freq;                     /* of rope */
+	const rotation *k_turned, *v_turned; /* what its rows were multiplied by before they were stored; NULL: nothing */
 } layer_view;
 
 /* Ways in which an observation can turn out useless; reported when it is to be used. */
@@ -41,14 +48,8 @@ typedef enum flaw {
 	FLAW_STALE,   /* rows were overwritten by tokens that were not observed */
 	FLAW_ROPE,    /* queries can't be turned back to what they were before RoPE */
 	FLAW_TORN,    /* a prefill broke off in the middle of sums that can't be taken back */
-	FLAW_CORE     /* the core refused; its message is in the ckv_llama's */
+	FLAW_CORE     /* the core refused, see observation.error */
 } flaw;
-
-/* The orthogonal matrix by which llama.cpp multiplies rows before it quantises them. */
-typedef struct rotation {
-	int32_t n;   /* 0: none */
-	float *data; /* [n][n]: stored row = data * row, block by block */
-} rotation;
 
 /* The ubatch in hand. */
 typedef struct ubatch_view {
@@ -56,8 +57,8 @@ typedef struct ubatch_view {
 	int32_t n_tokens;   /* of all sequences */
 	int32_t *rows;      /* [n_rows] which of them are ours */
 	int32_t n_rows, capacity;
-	const struct ggml_tensor *token_ids;           /* inp_tokens */
-	const struct ggml_tensor *v_write, *attention; /* the nodes seen last of these kinds */
+	const struct ggml_tensor *token_ids;                     /* inp_tokens */
+	const struct ggml_tensor *k_write, *v_write, *attention; /* the nodes seen last of these kinds; NULL: none yet */
 	int32_t pending; /* layer whose attention has not yet joined the residual stream; -1: none */
 } ubatch_view;
 
@@ -74,11 +75,12 @@ typedef struct observation {
 	int32_t queries_from; /* the ring holds queries of tokens from here on */
 	layer_view *layers;   /* ascending index */
 	int32_t n_layers, capacity;
-	rotation k_turned, v_turned;
+	rotation turned[4];  /* by size: full and window layers may differ */
 	llama_token *tokens; /* [token_capacity], where chunks go by the text; -1: not seen */
 	int32_t token_capacity;
-	uint8_t *mine; /* [n_expected] tokens of the announced batch that are of this sequence; NULL: all are */
-	int32_t n_expected, expected_at;
+	uint8_t *mine; /* [n_expected] MINE and OUTPUT of the announced batch's tokens; NULL: all are of this sequence */
+	int32_t n_expected, expected_at, own_at; /* tokens of past ubatches: of the batch, of ours */
+	ckv_error error;                         /* of FLAW_CORE */
 	ubatch_view now;
 	float *block; /* scratch: the ubatch's own queries, [n_rows][n_heads][dim_k] */
 	size_t block_size;
@@ -86,13 +88,13 @@ typedef struct observation {
 
 /* Rows of zeros in a cache, which stand for rows that a layer or a head does not have. */
 typedef struct hiding {
-	bool armed;      /* such rows have been put into a context since */
-	bool by_head;    /* some are so in one head and not in another */
-	bool failed;     /* a layer was computed with rows that it does not have: answers since are void */
-	bool changed;    /* the mask of the attention node in hand was changed */
-	bool replace;    /* its result must be ours */
-	int32_t n_heads; /* heads that are told apart in holes: 1, or the KV heads */
-	uint8_t *holes;  /* [stream][n_kv][n_heads] */
+	bool armed;        /* such rows have been put into a context since */
+	bool by_head;      /* some are so in one head and not in another */
+	ckv_status failed; /* a layer was computed with rows that it does not have: answers since are void */
+	bool changed;      /* the mask of the attention node in hand was changed */
+	bool replace;      /* its result must be ours */
+	int32_t n_heads;   /* heads that are told apart in holes: 1, or the KV heads */
+	uint8_t *holes;    /* [stream][n_kv][n_heads] */
 	size_t holes_capacity;
 	uint16_t *saved; /* the mask as it was, then as it is changed */
 	size_t saved_capacity;
@@ -164,6 +166,8 @@ int32_t ckv_llama_cache_layer(const struct ggml_tensor *root, const char *prefix
 const struct ggml_tensor *ckv_llama_find_rotation(const struct ggml_tensor *tensor);
 /* Fills layer->rope from the node that turned these queries, once. */
 flaw ckv_llama_read_rope(ckv_llama *ckv, layer_view *layer, const struct ggml_tensor *queries);
+/* Scale and cap of an attention node's logits. */
+void ckv_llama_logit_params(const struct ggml_tensor *node, float *scale, float *cap);
 /* Which source of this node is the residual stream, when it adds that attention's result to it; else -1. */
 int ckv_llama_residual(const struct ggml_tensor *node, const struct ggml_tensor *attention, int64_t n_embd);
 
@@ -174,6 +178,10 @@ void ckv_llama_observe_clear(ckv_llama *ckv);
 void ckv_llama_observe_rewind(ckv_llama *ckv, int32_t n);
 /* Tokens of the observed sequence: as many as every layer has seen. */
 int32_t ckv_llama_observed_tokens(const ckv_llama *ckv);
+/* As many as some layer has seen: more than that when a decode broke off. */
+int32_t ckv_llama_observed_most(const ckv_llama *ckv);
+/* Tokens of ours in the ubatch in hand whose logits were asked for, where the batch was announced. */
+int32_t ckv_llama_our_outputs(const observation *seen);
 /* Whether what the policy sums up can lose its last tokens again. */
 bool ckv_llama_can_rewind(const ckv_llama *ckv);
 
@@ -188,6 +196,12 @@ float ckv_llama_mean_similarity(const layer_view *layer);
 /* Rows of zeros may be in any context from now on; by_head: in some heads only. */
 void ckv_llama_hide_arm(ckv_llama *ckv, bool by_head);
 void ckv_llama_hide_free(ckv_llama *ckv);
+/* Whether a value of an f16 mask lets through. */
+bool ckv_llama_visible(uint16_t mask);
+/* First cell, in the cache's numbering, of stream number s of an attention node. */
+int64_t ckv_llama_first_cell(const struct ggml_tensor *node, int64_t s);
+/* attend.c: computes a node's attention over the rows that each head has, in place of llama.cpp's. */
+ckv_status ckv_llama_attend(ckv_llama *ckv, struct ggml_tensor *node);
 bool ckv_llama_hide_wants(const ckv_llama *ckv, const struct ggml_tensor *node);
 void ckv_llama_hide_before(ckv_llama *ckv, const struct ggml_tensor *node);
 void ckv_llama_hide_after(ckv_llama *ckv, struct ggml_tensor *node);
@@ -209,9 +223,10 @@ typedef struct host_rows {
 typedef struct row_reader {
 	const struct ggml_type_traits *traits;
 	const rotation *turned; /* NULL: leave it */
-	enum ggml_type type;
 } row_reader;
 
+/* Cells first .. first + n - 1 of a cache tensor. */
+ckv_status ckv_llama_cells(ckv_llama *ckv, const struct ggml_tensor *root, int64_t first, int64_t n, host_rows *rows);
 ckv_status ckv_llama_rows(ckv_llama *ckv, const layer_view *layer, const struct ggml_tensor *root, host_rows *rows);
 void ckv_llama_rows_free(ckv_llama *ckv, host_rows *rows);
 /* View of `heads` heads of `dim` in rows of `type`; reader must live as long as the view. */

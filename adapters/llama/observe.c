@@ -8,6 +8,7 @@
  * as without us. */
 #include "adapters/llama/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 static int32_t key_layer(const struct ggml_tensor *node) { return ckv_llama_cache_layer(ckv_llama_root(node), "cache_k_l"); }
@@ -62,8 +63,10 @@ void ckv_llama_observe_clear(ckv_llama *ckv) {
 	for (int32_t i = 0; i < seen->n_layers; i++) {
 		release_layer(ckv, &seen->layers[i]);
 	}
-	void *owned[] = {seen->layers, seen->k_turned.data, seen->v_turned.data, seen->tokens,
-	                 seen->mine,   seen->now.rows,      seen->block};
+	for (size_t i = 0; i < sizeof seen->turned / sizeof *seen->turned; i++) {
+		ckv_llama_release(ckv, seen->turned[i].data);
+	}
+	void *owned[] = {seen->layers, seen->tokens, seen->mine, seen->now.rows, seen->block};
 	for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
 		ckv_llama_release(ckv, owned[i]);
 	}
@@ -81,20 +84,36 @@ int32_t ckv_llama_observed_tokens(const ckv_llama *ckv) {
 	return n;
 }
 
+int32_t ckv_llama_observed_most(const ckv_llama *ckv) {
+	int32_t n = 0;
+	for (int32_t i = 0; i < ckv->seen.n_layers; i++) {
+		n = ckv->seen.layers[i].n_tokens > n ? ckv->seen.layers[i].n_tokens : n;
+	}
+	return n;
+}
+
 bool ckv_llama_can_rewind(const ckv_llama *ckv) { return !(ckv->seen.needs & (CKV_NEED_MASS | CKV_NEED_MOMENTS)); }
 
 void ckv_llama_observe_rewind(ckv_llama *ckv, int32_t n) {
 	observation *seen = &ckv->seen;
 	for (int32_t i = 0; i < seen->n_layers; i++) {
 		layer_view *layer = &seen->layers[i];
+		if (layer->n_tokens > n) {
+			/* The ring has lost older queries: as many new tokens as the window is long must follow before it is whole
+			 * again. */
+			seen->queries_from = n;
+		}
+		for (int32_t t = n; t < layer->n_tokens && layer->similarity; t++) {
+			layer->similarity[t] = NAN;
+		}
 		layer->n_tokens = layer->n_cells = layer->n_tokens < n ? layer->n_tokens : n;
 		layer->written = false;
 	}
-	/* The ring has lost older queries: as many new tokens as the window is long must follow before it is whole again. */
-	seen->queries_from = n;
 }
 
 /* -------------------------------------------------------------------------------------------------- which rows are ours */
+
+enum { MINE = 1, OUTPUT = 2 }; /* of the announced batch's tokens */
 
 /* Whether row r of a ubatch is this sequence's: its cell's stream tells where sequences have streams of their own, else the
  * batch that was announced, which llama.cpp cuts in order. */
@@ -106,7 +125,17 @@ static bool is_mine(const observation *seen, const struct ggml_tensor *root, int
 		return slot / root->ne[1] == seen->seq;
 	}
 	int32_t at = seen->expected_at + r;
-	return at < seen->n_expected && seen->mine[at];
+	return at < seen->n_expected && (seen->mine[at] & MINE);
+}
+
+int32_t ckv_llama_our_outputs(const observation *seen) {
+	int32_t own = 0, n = 0;
+	for (int32_t i = 0; i < seen->n_expected && seen->mine; i++) {
+		bool in_hand = own >= seen->own_at && own < seen->own_at + seen->now.n_rows;
+		n += in_hand && (seen->mine[i] & MINE) && (seen->mine[i] & OUTPUT);
+		own += (seen->mine[i] & MINE) != 0;
+	}
+	return n;
 }
 
 static bool reserve_rows(ckv_llama *ckv, int32_t n) {
@@ -122,14 +151,36 @@ static bool reserve_rows(ckv_llama *ckv, int32_t n) {
 	return true;
 }
 
-/* A lower layer than the last begins a new ubatch. */
-static void begin_ubatch(observation *seen, int32_t layer, int32_t n) {
-	if (layer <= seen->now.last_layer) {
-		seen->expected_at += seen->now.last_layer == INT32_MAX ? 0 : seen->now.n_tokens;
-		seen->now.n_tokens = n;
-		seen->now.pending = -1;
+static void forget_batch(ckv_llama *ckv) {
+	ckv_llama_release(ckv, ckv->seen.mine);
+	ckv->seen.mine = NULL;
+	ckv->seen.n_expected = ckv->seen.expected_at = ckv->seen.own_at = 0;
+}
+
+/* A lower layer than the last begins a new ubatch. Layers that differ then are left from a decode that broke off. */
+static flaw begin_ubatch(ckv_llama *ckv, int32_t layer, int32_t n) {
+	observation *seen = &ckv->seen;
+	ubatch_view *now = &seen->now;
+	flaw found = FLAW_NONE;
+	if (layer <= now->last_layer) {
+		int32_t least = ckv_llama_observed_tokens(ckv);
+		bool first = now->last_layer == INT32_MAX;
+		seen->expected_at += first ? 0 : now->n_tokens;
+		seen->own_at += first ? 0 : now->n_rows;
+		if (seen->mine && seen->expected_at >= seen->n_expected) {
+			forget_batch(ckv);
+		}
+		if (ckv_llama_observed_most(ckv) != least) {
+			found = ckv_llama_can_rewind(ckv) ? FLAW_NONE : FLAW_TORN;
+			ckv_llama_observe_rewind(ckv, least);
+		}
+		now->n_tokens = n;
+		now->n_rows = 0;
+		now->pending = -1;
+		now->attention = NULL;
 	}
-	seen->now.last_layer = layer;
+	now->last_layer = layer;
+	return found;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ cells */
@@ -183,6 +234,14 @@ static flaw add_cell(ckv_llama *ckv, layer_view *layer, int32_t row, int64_t slo
 	return FLAW_NONE;
 }
 
+/* In a model with window layers any token of the sequence moves its windows on; where sequences have streams, none else's
+ * does. */
+static flaw check_stream(ckv_llama *ckv, layer_view *layer, int32_t row, int64_t slot) {
+	(void)row;
+	bool other = layer->k_root->ne[2] > 1 && slot / layer->k_root->ne[1] != ckv->seen.seq;
+	return other ? FLAW_NONE : FLAW_STALE;
+}
+
 static flaw check_cell(ckv_llama *ckv, layer_view *layer, int32_t row, int64_t slot) {
 	(void)ckv;
 	(void)row;
@@ -223,29 +282,40 @@ static flaw read_tokens(ckv_llama *ckv, int32_t position) {
 	return FLAW_NONE;
 }
 
-static flaw copy_rotation(ckv_llama *ckv, const struct ggml_tensor *matrix, rotation *to) {
-	if (!matrix || to->n) {
+/* The copy of a matrix, made when its size is new. */
+static flaw copy_rotation(ckv_llama *ckv, const struct ggml_tensor *matrix, const rotation **out) {
+	size_t n = matrix ? (size_t)matrix->ne[0] : 0, i = 0, most = sizeof ckv->seen.turned / sizeof *ckv->seen.turned;
+	rotation *turned = ckv->seen.turned;
+	*out = NULL;
+	if (!matrix) {
 		return FLAW_NONE;
 	}
-	size_t n = (size_t)matrix->ne[0];
-	to->data = ckv_llama_alloc(ckv, n * n, sizeof *to->data);
-	if (!to->data) {
-		return FLAW_MEMORY;
+	while (i < most && turned[i].n && turned[i].n != (int32_t)n) {
+		i++;
 	}
-	ggml_backend_tensor_get(matrix, to->data, 0, n * n * sizeof *to->data);
-	to->n = (int32_t)n;
+	if (i == most) {
+		return FLAW_LAYOUT;
+	}
+	if (!turned[i].n) {
+		turned[i].data = ckv_llama_alloc(ckv, n * n, sizeof *turned[i].data);
+		if (!turned[i].data) {
+			return FLAW_MEMORY;
+		}
+		ggml_backend_tensor_get(matrix, turned[i].data, 0, n * n * sizeof *turned[i].data);
+		turned[i].n = (int32_t)n;
+	}
+	*out = &turned[i];
 	return FLAW_NONE;
 }
 
-/* Scorers that look at single channels want them as the model made them. */
-static flaw read_rotations(ckv_llama *ckv, const struct ggml_tensor *k_write) {
-	observation *seen = &ckv->seen;
-	if (!(seen->needs & (CKV_NEED_VALUES | CKV_NEED_MOMENTS))) {
+/* Scorers that look at single channels want them as the model made them. The layer's writes were seen just before. */
+static flaw read_rotations(ckv_llama *ckv, layer_view *layer) {
+	const ubatch_view *now = &ckv->seen.now;
+	if (!(ckv->seen.needs & (CKV_NEED_VALUES | CKV_NEED_MOMENTS)) || !now->k_write || !now->v_write) {
 		return FLAW_NONE;
 	}
-	const struct ggml_tensor *v_write = seen->now.v_write;
-	flaw found = copy_rotation(ckv, ckv_llama_find_rotation(k_write->src[0]), &seen->k_turned);
-	return found || !v_write ? found : copy_rotation(ckv, ckv_llama_find_rotation(v_write->src[0]), &seen->v_turned);
+	flaw found = copy_rotation(ckv, ckv_llama_find_rotation(now->k_write->src[0]), &layer->k_turned);
+	return found ? found : copy_rotation(ckv, ckv_llama_find_rotation(now->v_write->src[0]), &layer->v_turned);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ nodes */
@@ -260,11 +330,14 @@ static flaw read_write(ckv_llama *ckv, const struct ggml_tensor *node) {
 		return FLAW_MEMORY;
 	}
 	bool first = index <= seen->now.last_layer;
-	begin_ubatch(seen, index, (int32_t)n);
+	flaw found = begin_ubatch(ckv, index, (int32_t)n);
+	if (found) {
+		return found;
+	}
 	layer->k_root = ckv_llama_root(node);
 	layer->n_cells = layer->n_tokens;
 	seen->now.n_rows = 0;
-	flaw found = visit_slots(ckv, layer, node, add_cell);
+	found = visit_slots(ckv, layer, node, add_cell);
 	layer->written = seen->now.n_rows > 0;
 	return found || !first ? found : read_tokens(ckv, layer->n_tokens);
 }
@@ -272,21 +345,18 @@ static flaw read_write(ckv_llama *ckv, const struct ggml_tensor *node) {
 /* A write that is not observed: does it overwrite what was? */
 static flaw read_foreign_write(ckv_llama *ckv, const struct ggml_tensor *node) {
 	layer_view *layer = get_layer(ckv, key_layer(node));
-	return layer ? visit_slots(ckv, layer, node, check_cell) : FLAW_NONE;
+	return layer ? visit_slots(ckv, layer, node, ckv->seen.sliding ? check_stream : check_cell) : FLAW_NONE;
 }
 
 static void fill_shape(layer_view *layer, const struct ggml_tensor *node) {
 	const struct ggml_tensor *q = node->src[0], *k = node->src[1], *v = node->src[2];
-	float params[3];
-	memcpy(params, node->op_params, sizeof params);
 	layer->k_root = ckv_llama_root(k);
 	layer->v_root = ckv_llama_root(v);
 	layer->n_heads = (int32_t)q->ne[2];
 	layer->n_kv_heads = (int32_t)k->ne[2];
 	layer->dim_k = (int32_t)k->ne[0];
 	layer->dim_v = (int32_t)v->ne[0];
-	layer->scale = params[0];
-	layer->logit_cap = params[2];
+	ckv_llama_logit_params(node, &layer->scale, &layer->logit_cap);
 	layer->sinks = node->src[4] != NULL;
 }
 
@@ -305,7 +375,7 @@ static flaw read_mask(ckv_llama *ckv, layer_view *layer, const struct ggml_tenso
 	ggml_backend_tensor_get(mask, row, from, n_kv * sizeof *row);
 	int32_t visible = 0;
 	for (size_t i = 0; i < n_kv; i++) {
-		visible += (row[i] & 0x7fff) == 0;
+		visible += ckv_llama_visible(row[i]);
 	}
 	ckv_llama_release(ckv, row);
 	layer->full = visible == layer->n_tokens + now->n_rows;
@@ -338,6 +408,7 @@ static flaw read_node(ckv_llama *ckv, const struct ggml_tensor *node) {
 	}
 	fill_shape(layer, node);
 	flaw found = read_mask(ckv, layer, node->src[3], (size_t)q->ne[1]);
+	found = found ? found : read_rotations(ckv, layer);
 	found = found ? found : ckv_llama_read_queries(ckv, layer, node);
 	layer->n_tokens += found ? 0 : seen->now.n_rows;
 	layer->written = false;
@@ -373,14 +444,31 @@ static bool joins_stream(const observation *seen, const struct ggml_tensor *node
 	       ckv_llama_residual(node, seen->now.attention, seen->n_embd) >= 0;
 }
 
+/* Whether a cache tensor is of the context that is observed: another one of the same program may decode meanwhile. */
+static bool is_ours(const observation *seen, const struct ggml_tensor *root) {
+	int32_t index = ckv_llama_cache_layer(root, "cache_k_l");
+	bool any = false;
+	for (int32_t i = 0; i < seen->n_layers; i++) {
+		const layer_view *layer = &seen->layers[i];
+		any = any || layer->n_tokens > 0;
+		if (layer->index == index && (layer->n_tokens > 0 || layer->written)) {
+			return layer->k_root == root;
+		}
+	}
+	return !any || seen->now.last_layer < index; /* the first ubatch is not through yet */
+}
+
 static bool wanted(const ckv_llama *ckv, const struct ggml_tensor *node) {
 	const observation *seen = &ckv->seen;
 	bool write = node->op == GGML_OP_SET_ROWS;
 	if (seen->flaw) {
 		return false;
 	}
+	if (seen->active && node->op == GGML_OP_FLASH_ATTN_EXT) {
+		return is_ours(seen, ckv_llama_root(node->src[1]));
+	}
 	if (seen->active) {
-		return node->op == GGML_OP_FLASH_ATTN_EXT || (write && key_layer(node) >= 0) || joins_stream(seen, node);
+		return (write && key_layer(node) >= 0 && is_ours(seen, ckv_llama_root(node))) || joins_stream(seen, node);
 	}
 	const layer_view *layer = write ? watched(seen) : NULL;
 	return layer && layer->k_root == ckv_llama_root(node);
@@ -389,7 +477,7 @@ static bool wanted(const ckv_llama *ckv, const struct ggml_tensor *node) {
 static flaw read_wanted(ckv_llama *ckv, const struct ggml_tensor *node) {
 	observation *seen = &ckv->seen;
 	if (!seen->active) {
-		return seen->sliding ? FLAW_STALE : read_foreign_write(ckv, node);
+		return read_foreign_write(ckv, node);
 	}
 	switch (node->op) {
 	case GGML_OP_SET_ROWS: return read_write(ckv, node);
@@ -401,19 +489,15 @@ static flaw read_wanted(ckv_llama *ckv, const struct ggml_tensor *node) {
 /* Nodes that are only remembered: they need not be computed one by one. */
 static void remember(ckv_llama *ckv, const struct ggml_tensor *node) {
 	ubatch_view *now = &ckv->seen.now;
-	if (node->op == GGML_OP_GET_ROWS && node->src[1] && strcmp(node->src[1]->name, "inp_tokens") == 0) {
-		now->token_ids = node->src[1];
+	if (node->op == GGML_OP_GET_ROWS && node->src[1] && strstr(node->src[1]->name, "inp_tokens")) {
+		/* It stands in the graph of a batch of embeddings too, but is not computed there. */
+		now->token_ids = node->flags & GGML_TENSOR_FLAG_COMPUTE ? node->src[1] : NULL;
 	} else if (node->op == GGML_OP_SET_ROWS) {
 		note_allocation(ckv, ckv_llama_root(node));
-		if (ckv_llama_cache_layer(ckv_llama_root(node), "cache_v_l") >= 0) {
-			now->v_write = node;
-		}
+		bool keys = key_layer(node) >= 0, values = ckv_llama_cache_layer(ckv_llama_root(node), "cache_v_l") >= 0;
+		now->k_write = keys ? node : now->k_write;
+		now->v_write = values ? node : now->v_write;
 	}
-}
-
-static flaw read_rotations_of(ckv_llama *ckv, const struct ggml_tensor *node) {
-	bool keys = node->op == GGML_OP_SET_ROWS && ckv->seen.active && !ckv->seen.flaw && key_layer(node) >= 0;
-	return keys ? read_rotations(ckv, node) : FLAW_NONE;
 }
 
 bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user) {
@@ -429,7 +513,6 @@ bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user) {
 	}
 	if (wanted(ckv, tensor)) {
 		ckv->seen.flaw = read_wanted(ckv, tensor);
-		ckv->seen.flaw = ckv->seen.flaw ? ckv->seen.flaw : read_rotations_of(ckv, tensor);
 	}
 	if (hide) {
 		ckv_llama_hide_after(ckv, tensor);
@@ -443,12 +526,12 @@ bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user) {
 static bool goes_on(const ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, int32_t n) {
 	const observation *seen = &ckv->seen;
 	bool same = seen->ctx == ctx && seen->memory == (const void *)llama_get_memory(ctx) && seen->seq == seq && !seen->flaw;
-	int32_t observed = ckv_llama_observed_tokens(ckv);
-	return same && (observed == n || (observed > n && !seen->sliding && ckv_llama_can_rewind(ckv)));
+	bool reaches = ckv_llama_observed_tokens(ckv) >= n, exactly = reaches && ckv_llama_observed_most(ckv) == n;
+	return same && (exactly || (reaches && !seen->sliding && ckv_llama_can_rewind(ckv)));
 }
 
 static ckv_status refuse_begin(ckv_llama *ckv, llama_seq_id seq, int32_t n) {
-	if (!ckv_llama_can_rewind(ckv) && ckv_llama_observed_tokens(ckv) > n) {
+	if (!ckv_llama_can_rewind(ckv) && ckv_llama_observed_most(ckv) > n) {
 		return ckv_llama_fail(
 		    ckv, CKV_ERR_STATE,
 		    "policy '%s' sums over all queries, and tokens of sequence %d were taken back: observe it from its "
@@ -480,12 +563,11 @@ ckv_status ckv_llama_observe_begin(ckv_llama *ckv, struct llama_context *ctx, ll
 	}
 	if (n == 0) {
 		ckv_llama_observe_clear(ckv);
-	} else if (ckv_llama_observed_tokens(ckv) > n) {
+	} else if (ckv_llama_observed_most(ckv) > n) {
 		ckv_llama_observe_rewind(ckv, n);
 	}
 	const struct llama_model *model = llama_get_model(ctx);
-	ckv_llama_release(ckv, seen->mine); /* of a batch that is past */
-	seen->mine = NULL;
+	forget_batch(ckv);
 	seen->needs = needs.flags;
 	seen->window = needs.n_queries;
 	seen->sinks = ckv_ctx_params(ckv->core)->sinks;
@@ -520,17 +602,18 @@ ckv_status ckv_llama_expect(ckv_llama *ckv, const struct llama_batch *batch) {
 		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the ids of a batch of %d tokens", batch->n_tokens);
 	}
 	for (int32_t i = 0; i < batch->n_tokens; i++) {
-		mine[i] = batch->n_seq_id && batch->seq_id ? batch->seq_id[i][0] == seen->seq : seen->seq == 0;
+		bool own = batch->n_seq_id && batch->seq_id ? batch->seq_id[i][0] == seen->seq : seen->seq == 0;
+		bool output = batch->logits ? batch->logits[i] != 0 : i == batch->n_tokens - 1;
+		mine[i] = (uint8_t)((own ? MINE : 0) | (output ? OUTPUT : 0));
 		if (batch->n_seq_id && batch->n_seq_id[i] != 1) {
 			ckv_llama_release(ckv, mine);
 			return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED, "token %d of the batch belongs to %d sequences", i,
 			                      batch->n_seq_id[i]);
 		}
 	}
-	ckv_llama_release(ckv, seen->mine);
+	forget_batch(ckv);
 	seen->mine = mine;
 	seen->n_expected = batch->n_tokens;
-	seen->expected_at = 0;
 	seen->now.last_layer = INT32_MAX;
 	seen->now.n_tokens = 0;
 	return CKV_OK;

@@ -59,7 +59,7 @@ ckv_status ckv_llama_prefill(ckv_llama *ckv, struct llama_context *ctx, llama_se
 	if (status) {
 		/* llama.cpp takes a failed batch back; so does the observation, and the prefill can go on from there. */
 		int32_t n = llama_memory_seq_pos_max(llama_get_memory(ctx), seq) + 1;
-		bool torn = !ckv_llama_can_rewind(ckv) && ckv_llama_observed_tokens(ckv) != n;
+		bool torn = !ckv_llama_can_rewind(ckv) && ckv_llama_observed_most(ckv) != n;
 		ckv->seen.flaw = torn && !ckv->seen.flaw ? FLAW_TORN : ckv->seen.flaw;
 		ckv_llama_observe_rewind(ckv, n);
 	}
@@ -70,6 +70,10 @@ ckv_status ckv_llama_ask(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id
                          int32_t n_tokens) {
 	if (!ckv || !ctx || !tokens || n_tokens < 1) {
 		return CKV_ERR_ARG;
+	}
+	if (ckv->seen.active) {
+		ckv_llama_begin(ckv);
+		return ckv_llama_fail(ckv, CKV_ERR_STATE, "a sequence is being observed: call ckv_llama_observe_end first");
 	}
 	ckv_status status = ckv_llama_restore(ckv, ctx, seq);
 	status = status ? status : decode_all(ckv, ctx, seq, tokens, n_tokens);

@@ -3,7 +3,6 @@
  * None of it grows with T x T: a ring, sums of d x d for each head, sums of T for each KV head. */
 #include "adapters/llama/internal.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Bytes from the tensor's start to a row's first head. */
@@ -110,6 +109,7 @@ static flaw add_mass(ckv_llama *ckv, layer_view *layer) {
 		ckv_llama_rows_free(ckv, &keys);
 	}
 	layer->n_tokens -= ckv->seen.now.n_rows;
+	ckv->seen.error = ckv->error;
 	return status ? FLAW_CORE : FLAW_NONE;
 }
 
@@ -119,7 +119,7 @@ static void turn_back(ckv_llama *ckv, const layer_view *layer, int32_t first) {
 	float gain = layer->rope.gain != 0.0f ? 1.0f / layer->rope.gain : 1.0f;
 	for (int32_t i = first; i < ckv->seen.now.n_rows; i++) {
 		float *row = ckv->seen.block + (size_t)i * heads * dim;
-		ckv_llama_turn_back(&ckv->seen.k_turned, row, heads * dim);
+		ckv_llama_turn_back(layer->k_turned, row, heads * dim);
 		ckv_rope_turn_rows(&layer->rope, -(layer->n_tokens + i), gain, row, heads, dim);
 	}
 }

@@ -64,7 +64,6 @@ static void decode(const void *row, float *out, size_t n, void *user) {
 ckv_status ckv_llama_view(ckv_llama *ckv, enum ggml_type type, const host_rows *rows, int32_t heads, int32_t n_tokens,
                           int32_t dim, row_reader *reader, ckv_view *view) {
 	reader->traits = ggml_get_type_traits(type);
-	reader->type = type;
 	if (dim % ggml_blck_size(type) != 0 || !reader->traits) {
 		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED, "cache type %s cuts heads of %d in the middle of a block",
 		                      ggml_type_name(type), dim);
@@ -98,7 +97,7 @@ static void fill_queries(const ckv_llama *ckv, const layer_view *layer, float *q
 		size_t from = (size_t)((layer->n_tokens - n + i) % window);
 		float *to = queries + (size_t)i * row;
 		memcpy(to, layer->queries + from * row, row * sizeof *queries);
-		ckv_llama_turn_back(&ckv->seen.k_turned, to, row); /* known only where keys are turned back too */
+		ckv_llama_turn_back(layer->k_turned, to, row); /* known only where keys are turned back too */
 	}
 	if (n > 0) {
 		*view = (ckv_view){.data = queries,
@@ -122,8 +121,8 @@ ckv_status ckv_llama_layer(ckv_llama *ckv, const layer_view *layer, float *queri
 	in->layer.rope = layer->rope;
 	in->layer.mass = layer->mass;
 	in->layer.mass_stride = layer->mass_stride;
-	in->key_reader.turned = &seen->k_turned;
-	in->value_reader.turned = &seen->v_turned;
+	in->key_reader.turned = layer->k_turned;
+	in->value_reader.turned = layer->v_turned;
 	fill_queries(ckv, layer, queries, &in->layer.q);
 	ckv_status status = ckv_llama_rows(ckv, layer, layer->k_root, &in->keys);
 	status = status ? status

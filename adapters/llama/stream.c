@@ -63,6 +63,10 @@ static flaw read_rows(ckv_llama *ckv, layer_view *layer, const struct ggml_tenso
 	/* The last layer may go on with the rows alone whose output was asked for: they are counted as the newest. */
 	bool all = node->ne[1] == now->n_tokens;
 	int32_t count = all ? now->n_rows : (int32_t)node->ne[1], end = layer->n_tokens;
+	if (!all && ckv->seen.mine && ckv_llama_our_outputs(&ckv->seen) != count) {
+		ckv_llama_release(ckv, both);
+		return FLAW_NONE; /* other sequences' outputs are among them */
+	}
 	for (int32_t i = 0; i < count; i++) {
 		size_t row = all ? (size_t)now->rows[i] : (size_t)i;
 		int32_t token = end - count + i; /* its attention node has counted this ubatch */

@@ -117,7 +117,8 @@ CKV_API void ckv_params_default(ckv_params *params);
  * Errors: CKV_ERR_ARG, CKV_ERR_POLICY. */
 CKV_API ckv_status ckv_policy_parse(const char *text, ckv_params *params, ckv_error *error);
 
-/* Writes the policy as text that ckv_policy_parse reads back to the same parameters: the preset and what differs from it.
+/* Writes the policy as text that ckv_policy_parse reads back to the same parameters (reals to 15 decimals): the preset and what
+ * differs from it.
  * Returns the length without the terminating zero, as snprintf does; buffer may be NULL when capacity is 0. */
 CKV_API size_t ckv_policy_format(const ckv_params *params, char *buffer, size_t capacity);
 
@@ -314,7 +315,7 @@ CKV_API const char *ckv_reason_text(ckv_reason reason);
 typedef struct ckv_keep {
 	size_t size;
 	int32_t *positions; /* out: kept positions, ascending; list after list when they differ by head */
-	size_t capacity;    /* entries at positions; T * G is always enough, and in exact mode n_keep * G */
+	size_t capacity;    /* entries at positions; T * G is always enough, and n_keep * G where exact mode does not keep all */
 	int32_t *offsets;   /* out: n_lists + 1 entries, or NULL; list i is positions[offsets[i] .. offsets[i + 1] - 1] */
 
 	int32_t n_lists;    /* 1: the same for all heads; else G */
@@ -333,7 +334,8 @@ CKV_API ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget bu
 
 /* Scores one layer and selects what to keep of it. A cache too short for the policy is kept whole, see keep->reason.
  * offsets, when given, must have room for G + 1 entries. On CKV_ERR_CAPACITY keep->n_positions is what suffices.
- * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_CAPACITY, CKV_ERR_NUMERIC. */
+ * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_CAPACITY, CKV_ERR_NUMERIC, CKV_ERR_STATE (chunks are needed, see
+ * ckv_set_chunks). */
 CKV_API ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, ckv_keep *keep);
 
 /* The selector alone, over the caller's scores [n_heads][n_tokens], all finite; the context's scorer plays no part. As

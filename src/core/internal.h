@@ -114,7 +114,7 @@ ckv_status ckv_attention_block(ckv_ctx *ctx, const ckv_layer *layer, const ckv_q
  * Rows sum to 1. Computed once for a layer. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM. */
 ckv_status ckv_window_mass(ckv_ctx *ctx, const ckv_layer *layer, int32_t window, const float **mass);
 
-/* All rows of one head decoded, norms as floats, whatever the element type. */
+/* Length of a row, summed in double. */
 float ckv_norm(const float *x, size_t n);
 
 /* Decodes a head row by row and hands them to `visit`. */

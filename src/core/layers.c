@@ -71,6 +71,8 @@ static bool pyramid(plan *p) {
 	return slopes;
 }
 
+enum { MOST_ROUNDS = 100 }; /* of k-means, which comes to rest long before */
+
 /* One-dimensional k-means in three groups that start at the lowest, the mean and the highest value; group[i] is 2 for the
  * highest. */
 static void three_groups(const float *x, int32_t n, double *group) {
@@ -81,7 +83,8 @@ static void three_groups(const float *x, int32_t n, double *group) {
 		centre[1] += (double)x[i] / n;
 		group[i] = -1.0;
 	}
-	for (bool moved = true; moved;) {
+	bool moved = true;
+	for (int round = 0; moved && round < MOST_ROUNDS; round++) {
 		double sum[3] = {0}, count[3] = {0};
 		moved = false;
 		for (int32_t i = 0; i < n; i++) {
@@ -107,10 +110,10 @@ static void squeeze(plan *p, const float *similarity) {
 	for (int32_t i = 0; i < p->n_layers; i++) {
 		n_low += p->keep[i] > 1.5;
 	}
-	int32_t n_high = p->n_layers - n_low;
-	double low = n_high ? ckv_round_even(p->params->share * p->mean) : p->mean;
+	int32_t n_high = p->n_layers - n_low; /* at least 1: when all are alike they are in the lowest group */
+	double low = ckv_round_even(p->params->share * p->mean);
 	low = low < 1.0 ? 1.0 : low;
-	double high = n_high ? (p->mean * p->n_layers - low * n_low) / n_high : 0.0;
+	double high = (p->mean * p->n_layers - low * n_low) / n_high;
 	if (high > p->n_tokens) { /* what does not fit goes back */
 		high = p->n_tokens;
 		low = n_low ? (p->mean * p->n_layers - high * n_high) / n_low : low;

@@ -164,7 +164,6 @@ ckv_status ckv_window_mass(ckv_ctx *ctx, const ckv_layer *layer, int32_t window,
 	if (!out) {
 		return CKV_ERR_NOMEM;
 	}
-	memset(out, 0, (size_t)layer->q.n_heads * n * sizeof *out);
 	ckv_query_block block = {.first = layer->q.n_tokens - window,
 	                         .n = window,
 	                         .n_keys = layer->k.n_tokens,

@@ -5,7 +5,6 @@
 #include "core/internal.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 typedef struct job {
 	size_t dim, lag;

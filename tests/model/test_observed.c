@@ -138,7 +138,7 @@ static void moments_see_through_a_quantised_cache(void **state) {
 	fixture f;
 	(void)state;
 	witness *w = observe(&f, "expected-attention", GGML_TYPE_Q8_0);
-	assert_true(f.ckv->seen.k_turned.n == DIM && f.ckv->seen.v_turned.n == DIM);
+	assert_true(layer_of(&f)->k_turned->n == DIM && layer_of(&f)->v_turned->n == DIM);
 	check_moments(w, layer_of(&f));
 	free(w);
 	close_fixture(&f);
