@@ -180,6 +180,10 @@ void ckv_llama_observe_rewind(ckv_llama *ckv, int32_t n);
 int32_t ckv_llama_observed_tokens(const ckv_llama *ckv);
 /* As many as some layer has seen: more than that when a decode broke off. */
 int32_t ckv_llama_observed_most(const ckv_llama *ckv);
+/* Bits of observation.mine. */
+enum { MINE = 1, OUTPUT = 2 };
+/* Takes every token of what is decoded for ours from here on. session.c */
+void ckv_llama_forget_batch(ckv_llama *ckv);
 /* Tokens of ours in the ubatch in hand whose logits were asked for, where the batch was announced. */
 int32_t ckv_llama_our_outputs(const observation *seen);
 /* Whether what the policy sums up can lose its last tokens again. */

@@ -609,6 +609,104 @@ static void unannounced_batches_are_refused(void **state) {
 	close_fixture(&f);
 }
 
+/* ------------------------------------------------------------------------------------------------------ interruptions */
+
+/* As llama.cpp's abort_callback: says stop once, at the question number `stop_at`; 0: never. */
+typedef struct stopper {
+	int asked, stop_at;
+} stopper;
+
+static bool stop_once(void *user) {
+	stopper *s = user;
+	return ++s->asked == s->stop_at;
+}
+
+/* The prompt in batches of 100; a batch that broke off is given again. The batch number `breaks` does so in the middle, as the one
+ * before it tells. Returns how many broke off. */
+static int decode_with_retries(fixture *f, stopper *s, int breaks) {
+	int n_broken = 0, batch = 0;
+	assert_ok(f->ckv, ckv_llama_observe_begin(f->ckv, f->ctx, 0));
+	for (int32_t at = 0; at < f->prompt.n; batch++) {
+		int32_t n = f->prompt.n - at < 100 ? f->prompt.n - at : 100;
+		s->stop_at = batch == breaks ? s->asked / 2 : 0;
+		s->asked = 0;
+		int32_t code = llama_decode(f->ctx, llama_batch_get_one(f->prompt.tokens + at, n));
+		assert_true(code == 0 || code == 2);
+		at = llama_memory_seq_pos_max(llama_get_memory(f->ctx), 0) + 1;
+		n_broken += code == 2;
+	}
+	assert_ok(f->ckv, ckv_llama_observe_end(f->ckv));
+	return n_broken;
+}
+
+static void open_interruptible(fixture *f, const char *policy, stopper *s) {
+	f->model = model_load();
+	prompt_make(f->model, 0, 300, "What is the name of the cat?", &f->prompt);
+	struct llama_context_params params = model_params(f->prompt.n + MAX_NEW, GGML_TYPE_F16);
+	params.abort_callback = stop_once;
+	params.abort_callback_data = s;
+	open_with(f, policy, params);
+}
+
+/* A decode that broke off between two layers and is given again leaves the observation as if nothing had happened; sums that
+ * can't lose what was added to them say so. */
+static void broken_decodes_are_noticed(void **state) {
+	static const char *const policies[] = {"chunkkv", "h2o"};
+	(void)state;
+	if (llama_model_n_swa(model_load()) > 0) {
+		skip();
+	}
+	for (size_t i = 0; i < 2; i++) {
+		fixture whole, broken;
+		stopper none = {0, 0}, half = {0, 0};
+		int64_t common = 0, all = 0;
+		ckv_llama_report r = {.size = sizeof r};
+		open_interruptible(&whole, policies[i], &none);
+		assert_int_equal(decode_with_retries(&whole, &none, -1), 0);
+		assert_ok(whole.ckv, ckv_llama_extract(whole.ckv, whole.ctx, 0, ckv_keep_percent(25), &r));
+		open_interruptible(&broken, policies[i], &half);
+		assert_int_equal(decode_with_retries(&broken, &half, 1), 1);
+		ckv_status status = ckv_llama_extract(broken.ckv, broken.ctx, 0, ckv_keep_percent(25), NULL);
+		if (i == 0) {
+			assert_ok(broken.ckv, status);
+			count_common(whole.ckv, broken.ckv, r.n_layers, &common, &all);
+			assert_true(common == all && all > 0);
+		} else {
+			assert_int_equal(status, CKV_ERR_STATE);
+			assert_non_null(strstr(ckv_llama_message(broken.ckv), "broke off"));
+		}
+		close_fixture(&whole);
+		close_fixture(&broken);
+	}
+}
+
+/* Another context of the same program decodes in the middle of an observation: nothing of it is taken for the observed
+ * one's. */
+static void other_contexts_may_decode_meanwhile(void **state) {
+	fixture f;
+	ckv_llama_report alone = {.size = sizeof alone}, beside = {.size = sizeof beside};
+	(void)state;
+	f.model = model_load();
+	prompt_make(f.model, 0, 200, "What is the name of the cat?", &f.prompt);
+	struct llama_context_params params = model_params(f.prompt.n + MAX_NEW, GGML_TYPE_F16);
+	open_with(&f, "h2o", params);
+	assert_ok(f.ckv, ckv_llama_attach(f.ckv, &params));
+	struct llama_context *other = llama_init_from_model(f.model, params);
+	assert_non_null(other);
+	assert_ok(f.ckv, ckv_llama_prefill(f.ckv, f.ctx, 0, f.prompt.tokens, f.prompt.n));
+	assert_ok(f.ckv, ckv_llama_extract(f.ckv, f.ctx, 0, ckv_keep_percent(50), &alone));
+	llama_memory_seq_rm(llama_get_memory(f.ctx), 0, -1, -1);
+	assert_ok(f.ckv, ckv_llama_observe_begin(f.ckv, f.ctx, 0));
+	decode_part(&f, 0, 120);
+	assert_int_equal(llama_decode(other, llama_batch_get_one(f.prompt.tokens, 50)), 0);
+	decode_part(&f, 120, f.prompt.n - 120);
+	assert_ok(f.ckv, ckv_llama_observe_end(f.ckv));
+	assert_ok(f.ckv, ckv_llama_extract(f.ckv, f.ctx, 0, ckv_keep_percent(50), &beside));
+	assert_int_equal(alone.n_cells, beside.n_cells);
+	llama_free(other);
+	close_fixture(&f);
+}
+
 /* -------------------------------------------------------------------------------------------------- before the question */
 
 static int32_t question_tokens(const fixture *f, const char *text, llama_token *out, int32_t room_for) {
@@ -703,6 +801,8 @@ int main(void) {
 	    cmocka_unit_test(sequences_share_a_batch),
 	    cmocka_unit_test(sequences_share_a_batch_with_streams_of_their_own),
 	    cmocka_unit_test(unannounced_batches_are_refused),
+	    cmocka_unit_test(broken_decodes_are_noticed),
+	    cmocka_unit_test(other_contexts_may_decode_meanwhile),
 	    cmocka_unit_test(a_document_is_asked_many_times),
 	    cmocka_unit_test(sums_cannot_be_taken_back),
 	    cmocka_unit_test(quantised_caches_work),
