@@ -119,7 +119,7 @@ static bool run_rounds(bench *b) {
 	for (int r = 0; r < b->n_rounds && good; r++) {
 		good = prefill_plain(b, &b->plain[r]);
 		for (int i = 0; i < b->n_policies && good; i++) {
-			double time;
+			double time = 0.0;
 			good = prefill_observed(b, i, &time);
 			b->ratio[i][r] = time / b->plain[r];
 		}
@@ -137,8 +137,8 @@ int main(int argc, char **argv) {
 	if (options_parse(7, arguments, &b.options)) {
 		return EXIT_USAGE;
 	}
-	b.n_tokens = atoi(argv[3]);
-	b.n_rounds = atoi(argv[4]);
+	b.n_tokens = (int32_t)strtol(argv[3], NULL, 10);
+	b.n_rounds = (int)strtol(argv[4], NULL, 10);
 	b.policies = argv + 5;
 	b.n_policies = argc - 5;
 	b.engine.options = &b.options;

@@ -239,7 +239,10 @@ static bool make_prompt(bench *b, const buffer *haystack, const needle *x) {
 	content->size = (size_t)(to - content->data);
 	if (b->agnostic) {
 		b->engine.questions = calloc(1, sizeof *b->engine.questions);
-		b->engine.n_questions = b->engine.questions ? 1 : 0;
+		if (!b->engine.questions) {
+			return false;
+		}
+		b->engine.n_questions = 1;
 		b->engine.questions[0].text = (buffer){strdup(x->question), asked};
 	}
 	bool good = engine_prompt(&b->engine);
@@ -309,7 +312,7 @@ static bool read_needles(bench *b, const char *path) {
 		x->question = strtok_r(NULL, "\t", &save);
 		x->accepted = strtok_r(NULL, "\t", &save);
 		if (x->line[0] != '#' && x->accepted) {
-			x->depth = atoi(depth);
+			x->depth = (int)strtol(depth, NULL, 10);
 			b->n_needles++;
 		}
 	}
@@ -408,7 +411,7 @@ int main(int argc, char **argv) {
 	b.engine.options = &b.options;
 	llama_backend_init();
 	int status = EXIT_FAILED;
-	if (read_haystack(argv[2], (size_t)atol(argv[3]), &haystack) && read_needles(&b, argv[4]) &&
+	if (read_haystack(argv[2], (size_t)strtol(argv[3], NULL, 10), &haystack) && read_needles(&b, argv[4]) &&
 	    engine_load(&b.engine, false)) {
 		if (llama_model_n_swa(b.engine.model) > 0) {
 			fail("a sliding-window model can't be taken back to the end of the prompt: use chunkkv run --compare");

@@ -53,23 +53,28 @@ static ckv_status read_text(ckv_llama *ckv, text *t, const struct llama_model *m
 	return CKV_OK;
 }
 
+static ckv_status set_chunks(ckv_llama *ckv, text *t, const struct llama_model *model, int32_t n_tokens) {
+	int32_t n_chunks = 0;
+	if (!t->ends || !t->starts) {
+		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the chunks");
+	}
+	ckv_status status = read_text(ckv, t, model, n_tokens);
+	if (status) {
+		return status;
+	}
+	status = ckv_chunk_text(ckv_ctx_params(ckv->core), t->data ? t->data : "", t->ends, n_tokens, t->starts, &n_chunks);
+	status = status ? status : ckv_set_chunks(ckv->core, t->starts, n_chunks, n_tokens);
+	return status ? ckv_llama_fail(ckv, status, "%s", ckv_ctx_message(ckv->core)) : CKV_OK;
+}
+
 ckv_status ckv_llama_set_chunks(ckv_llama *ckv, const struct llama_model *model, int32_t n_tokens) {
 	text t = {NULL, 0, 0, NULL, NULL};
-	int32_t n_chunks = 0;
 	if (!(ckv->seen.needs & CKV_NEED_CHUNKS)) {
 		return CKV_OK;
 	}
 	t.ends = ckv_llama_alloc(ckv, (size_t)n_tokens, sizeof *t.ends);
 	t.starts = ckv_llama_alloc(ckv, (size_t)n_tokens, sizeof *t.starts);
-	ckv_status status = t.ends && t.starts ? CKV_OK : ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the chunks");
-	status = status ? status : read_text(ckv, &t, model, n_tokens);
-	if (status == CKV_OK) {
-		status = ckv_chunk_text(ckv_ctx_params(ckv->core), t.data ? t.data : "", t.ends, n_tokens, t.starts, &n_chunks);
-		status = status ? status : ckv_set_chunks(ckv->core, t.starts, n_chunks, n_tokens);
-		if (status) {
-			ckv_llama_fail(ckv, status, "%s", ckv_ctx_message(ckv->core));
-		}
-	}
+	ckv_status status = set_chunks(ckv, &t, model, n_tokens);
 	ckv_llama_release(ckv, t.data);
 	ckv_llama_release(ckv, t.ends);
 	ckv_llama_release(ckv, t.starts);

@@ -173,24 +173,35 @@ int32_t ckv_llama_positions(const ckv_llama *ckv, int32_t layer, int32_t list, c
 	return keep->n_lists;
 }
 
+/* How alike the residual stream is before and after each layer's attention. A budget that holds everything needs none. */
+static ckv_status read_similarity(job *j, float *similarity) {
+	int32_t n_keep;
+	bool whole = ckv_budget_resolve(j->budget, j->n_tokens, &n_keep) == CKV_OK && n_keep >= j->n_tokens;
+	for (int32_t i = 0; i < j->n_layers; i++) {
+		similarity[i] = ckv_llama_mean_similarity(j->keep[i].layer);
+		if (isnan(similarity[i]) && !whole) {
+			return ckv_llama_fail(
+			    j->ckv, CKV_ERR_UNSUPPORTED,
+			    "layers=squeeze: where layer %d's attention joins the residual stream was not seen in this "
+			    "model's graph (the last layer shows it for tokens whose logits are asked for)",
+			    j->keep[i].layer->index);
+		}
+	}
+	return CKV_OK;
+}
+
 /* Each layer's budget, by the policy's rule. */
 static ckv_status plan(job *j) {
 	ckv_llama *ckv = j->ckv;
-	size_t n = (size_t)j->n_layers;
-	float *similarity = ckv_llama_alloc(ckv, n, sizeof *similarity);
-	j->budgets = ckv_llama_alloc(ckv, n, sizeof *j->budgets);
-	ckv_status status = similarity && j->budgets ? CKV_OK : ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the plan");
-	for (size_t i = 0; i < n && status == CKV_OK && (ckv->seen.needs & CKV_NEED_SIMILARITY); i++) {
-		similarity[i] = ckv_llama_mean_similarity(j->keep[i].layer);
-		int32_t n_keep;
-		bool whole = ckv_budget_resolve(j->budget, j->n_tokens, &n_keep) == CKV_OK && n_keep >= j->n_tokens;
-		if (isnan(similarity[i]) && !whole) {
-			status =
-			    ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
-			                   "layers=squeeze: where layer %d's attention joins the residual stream was not seen in this "
-			                   "model's graph (the last layer shows it for tokens whose logits are asked for)",
-			                   j->keep[i].layer->index);
-		}
+	float *similarity = NULL;
+	ckv_status status = CKV_OK;
+	j->budgets = ckv_llama_alloc(ckv, (size_t)j->n_layers, sizeof *j->budgets);
+	if (ckv->seen.needs & CKV_NEED_SIMILARITY) {
+		similarity = ckv_llama_alloc(ckv, (size_t)j->n_layers, sizeof *similarity);
+		status = similarity ? read_similarity(j, similarity) : ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the plan");
+	}
+	if (status == CKV_OK && !j->budgets) {
+		status = ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the layers' budgets");
 	}
 	if (status == CKV_OK) {
 		status = ckv_plan(ckv->core, j->budget, j->n_tokens, j->n_layers, similarity, j->budgets, &j->no_slope);

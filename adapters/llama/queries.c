@@ -72,7 +72,7 @@ static ckv_view block_view(const ckv_llama *ckv, const layer_view *layer, int32_
 static flaw reserve_tokens(ckv_llama *ckv, layer_view *layer, float **array, size_t heads) {
 	size_t cells = (size_t)layer->k_root->ne[1];
 	if (*array) {
-		return (size_t)(layer->n_tokens + ckv->seen.now.n_rows) <= layer->mass_stride ? FLAW_NONE : FLAW_LAYOUT;
+		return (size_t)layer->n_tokens + (size_t)ckv->seen.now.n_rows <= layer->mass_stride ? FLAW_NONE : FLAW_LAYOUT;
 	}
 	layer->mass_stride = cells;
 	*array = ckv_llama_alloc(ckv, heads * cells, sizeof **array);

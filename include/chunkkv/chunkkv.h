@@ -117,9 +117,9 @@ CKV_API void ckv_params_default(ckv_params *params);
  * Errors: CKV_ERR_ARG, CKV_ERR_POLICY. */
 CKV_API ckv_status ckv_policy_parse(const char *text, ckv_params *params, ckv_error *error);
 
-/* Writes the policy as text that ckv_policy_parse reads back to the same parameters (reals to 15 decimals): the preset and what
- * differs from it.
- * Returns the length without the terminating zero, as snprintf does; buffer may be NULL when capacity is 0. */
+/* Writes the policy as text that ckv_policy_parse reads back to the same parameters (reals to 15 decimals): the preset and
+ * what differs from it. Returns the length without the terminating zero, as snprintf does; buffer may be NULL when capacity
+ * is 0. */
 CKV_API size_t ckv_policy_format(const ckv_params *params, char *buffer, size_t capacity);
 
 /* What a policy must be shown of a layer (ckv_params_needs). Keys are always needed. */

@@ -70,8 +70,8 @@ CKV_API void ckv_llama_on_progress(ckv_llama *ckv, ckv_llama_progress callback, 
 /* Decodes tokens[n_tokens] at the end of sequence seq in batches of llama_n_ubatch, observed; logits for the last token
  * only. The sequence must be empty or have been observed from its first token; tokens taken back by llama_memory_seq_rm
  * since are forgotten, so that many questions can follow one document, each observed anew (each at least a window long; not
- * in sliding-window models, nor with policies that sum over all queries: h2o, expected-attention). On an error the sequence holds the batches decoded so far. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM,
- * CKV_ERR_STATE, CKV_ERR_HOST, CKV_ERR_CANCELLED. */
+ * in sliding-window models, nor with policies that sum over all queries: h2o, expected-attention). On an error the sequence
+ * holds the batches decoded so far. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE, CKV_ERR_HOST, CKV_ERR_CANCELLED. */
 CKV_API ckv_status ckv_llama_prefill(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, const llama_token *tokens,
                                      int32_t n_tokens);
 
@@ -132,9 +132,9 @@ CKV_API int32_t ckv_llama_positions(const ckv_llama *ckv, int32_t layer, int32_t
  * many cells in all of them. The rows beyond a layer's own are zeros, which the ckv_llama hides from attention while the
  * context decodes: by the mask where only layers differ, by computing the layer's attention itself where heads do. It must
  * then stay attached, and the state must not leave the process. Should there be no memory for it, llama_decode can't be made
- * to fail; ask ckv_llama_check: anything but CKV_OK means that what was decoded since the last restore is void. Don't shift positions of such a
- * sequence (llama_memory_seq_add): llama.cpp would rotate the zeros too. Errors: CKV_ERR_NOMEM, CKV_ERR_NUMERIC,
- * CKV_ERR_UNSUPPORTED. */
+ * to fail; ask ckv_llama_check: anything but CKV_OK means that what was decoded since the last restore is void. Don't shift
+ * positions of such a sequence (llama_memory_seq_add): llama.cpp would rotate the zeros too. Errors: CKV_ERR_NOMEM,
+ * CKV_ERR_NUMERIC, CKV_ERR_UNSUPPORTED. */
 CKV_API ckv_status ckv_llama_check(const ckv_llama *ckv);
 
 /* The second half: puts the held rows into sequence seq of a context of the same model, cache types, n_seq_max and

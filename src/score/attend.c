@@ -99,7 +99,7 @@ static ckv_status weigh(const job *j, int32_t worker, int32_t kv_head, size_t qu
 }
 
 static float *out_of(const job *j, int32_t kv_head, int32_t head_in_group, size_t query) {
-	size_t head = (size_t)(kv_head * j->group + head_in_group);
+	size_t head = (size_t)kv_head * (size_t)j->group + (size_t)head_in_group;
 	return j->out + (query * (size_t)j->n_heads + head) * j->dim_v;
 }
 

@@ -87,7 +87,8 @@ static ckv_status head_logits(const job *j, int32_t worker, int32_t kv_head, flo
 			return status;
 		}
 		for (int32_t h = 0; h < j->group; h++) {
-			add_logits(j, worker, (size_t)(kv_head * j->group + h), logits + (size_t)h * j->padded + (t - j->sinks));
+			size_t head = (size_t)kv_head * (size_t)j->group + (size_t)h;
+			add_logits(j, worker, head, logits + (size_t)h * j->padded + (t - j->sinks));
 		}
 	}
 	return CKV_OK;
@@ -164,7 +165,7 @@ static ckv_status job_init(job *j, ckv_ctx *ctx, const ckv_layer *layer, int32_t
 	           .widest = widest,
 	           .scale = ckv_logit_scale(layer),
 	           .scores = scores};
-	j->padded = ((size_t)layer->k.n_tokens + 2 * CKV_LANES) / CKV_LANES * CKV_LANES;
+	j->padded = ((size_t)layer->k.n_tokens / CKV_LANES + 2) * CKV_LANES;
 	j->mean = ckv_scratch(ctx, SLOT_MEAN, heads, d * sizeof(float));
 	j->covariance = ckv_scratch(ctx, SLOT_MOMENTS, heads * d, d * sizeof(float));
 	j->rows = ckv_scratch(ctx, SLOT_ROWS, workers * CKV_LANES, widest * sizeof(float));

@@ -56,7 +56,7 @@ ckv_status ckv_chunks_check(ckv_ctx *ctx, int32_t n_tokens) {
 
 static ckv_status check_starts(ckv_ctx *ctx, const int32_t *starts, int32_t n_chunks, int32_t n_tokens) {
 	int32_t most = ctx->params.max_chunk;
-	if (!starts || n_chunks < 1 || n_tokens < 1 || n_chunks > n_tokens || starts[0] != 0) {
+	if (n_chunks < 1 || n_tokens < 1 || n_chunks > n_tokens || starts[0] != 0) {
 		return ckv_fail(&ctx->error, CKV_ERR_ARG, "%d chunks of %d tokens, the first not at 0: not usable", n_chunks,
 		                n_tokens);
 	}
@@ -78,6 +78,9 @@ ckv_status ckv_set_chunks(ckv_ctx *ctx, const int32_t *starts, int32_t n_chunks,
 	if (!starts && n_chunks == 0) {
 		ctx->n_chunks = ctx->chunked_tokens = 0;
 		return CKV_OK;
+	}
+	if (!starts) {
+		return ckv_fail(&ctx->error, CKV_ERR_ARG, "%d chunks without their first tokens", n_chunks);
 	}
 	ckv_status status = check_starts(ctx, starts, n_chunks, n_tokens);
 	if (status) {

@@ -173,7 +173,8 @@ static ckv_status select(ckv_ctx *ctx, const ckv_selection *s, int32_t *position
 		return status;
 	}
 	for (int32_t t = 0; t < s->n_tokens; t++) {
-		if (t < s->lo || t >= s->hi || g.chosen[t]) {
+		bool open = t >= s->lo && t < s->hi;
+		if (!open || (g.chosen && g.chosen[t])) {
 			*out++ = t;
 		}
 	}

@@ -621,8 +621,8 @@ static bool stop_once(void *user) {
 	return ++s->asked == s->stop_at;
 }
 
-/* The prompt in batches of 100; a batch that broke off is given again. The batch number `breaks` does so in the middle, as the one
- * before it tells. Returns how many broke off. */
+/* The prompt in batches of 100; a batch that broke off is given again. The batch number `breaks` does so in the middle, as
+ * the one before it tells. Returns how many broke off. */
 static int decode_with_retries(fixture *f, stopper *s, int breaks) {
 	int n_broken = 0, batch = 0;
 	assert_ok(f->ckv, ckv_llama_observe_begin(f->ckv, f->ctx, 0));
