@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_NEW = 40, MAX_BUDGETS = 16, MAX_POLICIES = 16, UBATCH = 512, REREAD = 128 };
+enum { N_NEW = 40, MAX_BUDGETS = 16, MAX_POLICIES = 16, UBATCH = 512, SMALL_UBATCH = 64, REREAD = 128 };
 
 typedef struct cell {
 	int n_right, n_right_of_full, n_questions;
@@ -111,6 +111,18 @@ static void print_line(const char *question, const char *policy, const char *kee
 	fflush(stdout);
 }
 
+/* A context with the whole chain of policies, each of which may have rows to hide in it. */
+static struct llama_context *attach_all(bench *b, int32_t n_cells, int32_t n_ubatch) {
+	struct llama_context_params params = engine_context_params(&b->engine, n_cells, n_ubatch);
+	for (int i = 0; i < b->n_policies; i++) {
+		if (ckv_llama_attach(b->ckv[i], &params)) {
+			fail("%s: %s", b->policies[i], ckv_llama_message(b->ckv[i]));
+			return NULL;
+		}
+	}
+	return llama_init_from_model(b->engine.model, params);
+}
+
 /* Answers from a compressed cache: on its own, then forced along the full cache's reply. */
 static bool one_budget(bench *b, int policy, int budget, llama_token first, const char *question, const char *accepted,
                        bool full_right) {
@@ -124,8 +136,7 @@ static bool one_budget(bench *b, int policy, int budget, llama_token first, cons
 		fail("%s %s: %s", b->policies[policy], b->budgets[budget], ckv_llama_message(ckv));
 		return false;
 	}
-	/* Only the first of the chain has no other behind it, as a context of its own wants. */
-	struct llama_context *small = engine_small_context(&b->engine, b->ckv[0], report.n_cells + N_NEW);
+	struct llama_context *small = attach_all(b, report.n_cells + N_NEW, SMALL_UBATCH);
 	bool good = small && ckv_llama_restore(ckv, small, 0) == CKV_OK && reply(b, small, first, &a, NULL) &&
 	            ckv_llama_restore(ckv, small, 0) == CKV_OK && force(b, small, &d);
 	if (good) {
@@ -205,20 +216,16 @@ static bool answer_question(bench *b, const char *question, const char *accepted
 /* One context for all questions, with room for a question longer than the first. */
 static bool open_context(bench *b) {
 	int32_t cells = b->engine.n_prompt + 256 + N_NEW;
-	struct llama_context_params params = engine_context_params(&b->engine, cells, UBATCH);
 	for (int i = 0; i < b->n_policies; i++) {
 		ckv_error error;
 		if (ckv_llama_create(&b->ckv[i], b->policies[i], &error)) {
 			fail("%s", error.message);
 			return false;
 		}
-		if (ckv_llama_attach(b->ckv[i], &params)) {
-			return false;
-		}
 	}
 	b->n_room = cells - N_NEW;
 	b->held = malloc((size_t)cells * sizeof *b->held);
-	b->large = llama_init_from_model(b->engine.model, params);
+	b->large = attach_all(b, cells, UBATCH);
 	return b->held && b->large;
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the benchmarks of this version and keeps their raw output under bench/results.
-#   bench.sh MODEL [decode|questions|policies|observe]
+#   bench.sh MODEL [decode|questions|policies|chunkers|observe]
 set -eu
 cd "$(dirname "$0")/.."
 model=$1 which=${2:-all}
@@ -38,6 +38,11 @@ case $which in
 all | policies)
 	keep policies_in_window.tsv ckv-bench-policies "demo/needles.tsv in 5000 bytes, replies of 24 tokens at most" build/ckv-bench-policies "$model" demo/document.txt 5000 demo/needles.tsv 30%,10%,5%
 	keep policies_before_question.tsv ckv-bench-policies "the same, compressed before the question" build/ckv-bench-policies "$model" demo/document.txt 5000 demo/needles.tsv 30%,10%,5% question-agnostic
+	;;
+esac
+case $which in
+all | chunkers)
+	keep chunkers.tsv ckv-bench-questions "where chunks end: demo/questions.tsv, replies of 40 tokens at most" build/ckv-bench-questions "$model" demo/document.txt demo/questions.tsv 20%,10% chunkkv chunkkv:chunker=line chunkkv:chunker=sentence chunkkv:chunker=paragraph
 	;;
 esac
 case $which in
