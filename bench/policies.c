@@ -11,6 +11,7 @@
  * are never put into one table. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
+#include "judge.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -51,39 +52,11 @@ static const char *name_of(int policy) { return ckv_preset_info((size_t)policy +
 
 /* ----------------------------------------------------------------------------------------------------------- judging */
 
-static bool contains(const char *text, const char *part, size_t n) {
-	for (; *text; text++) {
-		size_t i = 0;
-		while (i < n && text[i] && tolower((unsigned char)text[i]) == tolower((unsigned char)part[i])) {
-			i++;
-		}
-		if (i == n) {
-			return true;
-		}
-	}
-	return false;
-}
-
-static bool is_right(const char *reply, const char *accepted) {
-	while (*accepted) {
-		size_t n = strcspn(accepted, "|");
-		if (n > 0 && contains(reply, accepted, n)) {
-			return true;
-		}
-		accepted += n + (accepted[n] == '|');
-	}
-	return false;
-}
-
 static void print_line(const needle *x, const char *policy, const char *keep, int32_t cells, bool found, const divergence *d,
                        const answer *a) {
 	printf("%d\t%s\t%s\t%d\t%s\t%.4f\t", x->depth, policy, keep, cells, found ? "found" : "not found",
 	       d ? divergence_mean(d) : 0.0);
-	for (const char *c = a->text ? a->text : ""; *c; c++) {
-		putchar(*c == '\n' || *c == '\t' ? ' ' : *c);
-	}
-	putchar('\n');
-	fflush(stdout);
+	judge_print(a->text);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- decoding */
@@ -188,7 +161,7 @@ static bool one_budget(bench *b, const needle *x, int policy, int budget, bool f
 	bool good = small && start_small(b, policy, small) && start_reply(b, small, &own) && reply(b, small, &own, NULL) &&
 	            start_small(b, policy, small) && force(b, small, &d, &forced) && ckv_llama_check(b->ckv[policy]) == CKV_OK;
 	if (good) {
-		bool found = is_right(own.text ? own.text : "", x->accepted);
+		bool found = judge_right(own.text, x->accepted);
 		c->n++;
 		c->n_found += found;
 		c->n_found_of_full += found && full_found;
@@ -281,7 +254,7 @@ static bool one_needle(bench *b, const buffer *haystack, const needle *x) {
 		return false;
 	}
 	bool good = ask_full(b) && reply(b, b->large, &full, b->logits);
-	bool found = good && is_right(full.text ? full.text : "", x->accepted);
+	bool found = good && judge_right(full.text, x->accepted);
 	b->n_full_found += found;
 	b->full_token_s = full.n_decoded ? full.decode_s / full.n_decoded : 0.0;
 	print_line(x, "full", "100%", b->engine.n_prompt, found, NULL, &full);
@@ -331,15 +304,6 @@ static bool read_haystack(const char *path, size_t n, buffer *out) {
 	out->size = n < out->size ? n : out->size;
 	out->data[out->size] = '\0';
 	return true;
-}
-
-static int split(char *list, const char **out, int most) {
-	int n = 0;
-	char *save = NULL;
-	for (char *at = strtok_r(list, ",", &save); at && n < most; at = strtok_r(NULL, ",", &save)) {
-		out[n++] = at;
-	}
-	return n;
 }
 
 static bool open_policies(bench *b) {
@@ -407,7 +371,7 @@ int main(int argc, char **argv) {
 		return EXIT_USAGE;
 	}
 	b.agnostic = argc == 7;
-	b.n_budgets = split(argv[5], b.budgets, MAX_BUDGETS);
+	b.n_budgets = judge_split(argv[5], b.budgets, MAX_BUDGETS);
 	b.engine.options = &b.options;
 	llama_backend_init();
 	int status = EXIT_FAILED;

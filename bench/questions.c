@@ -8,8 +8,8 @@
  * next-token distribution, along the full cache's reply, its first token left out. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
+#include "judge.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,30 +34,6 @@ typedef struct bench {
 	float *logits;            /* [N_NEW][n_vocab] of the full cache, after reply[i] */
 	int32_t n_reply;
 } bench;
-
-static bool contains(const char *text, const char *part, size_t n) {
-	for (; *text; text++) {
-		size_t i = 0;
-		while (i < n && text[i] && tolower((unsigned char)text[i]) == tolower((unsigned char)part[i])) {
-			i++;
-		}
-		if (i == n) {
-			return true;
-		}
-	}
-	return false;
-}
-
-static bool is_right(const char *reply, const char *accepted) {
-	while (*accepted) {
-		size_t n = strcspn(accepted, "|");
-		if (n > 0 && contains(reply, accepted, n)) {
-			return true;
-		}
-		accepted += n + (accepted[n] == '|');
-	}
-	return false;
-}
 
 /* Greedy reply from a context whose next token is `first`; with `logits`, keeps the distribution after each token. */
 static bool reply(bench *b, struct llama_context *ctx, llama_token first, answer *a, float *logits) {
@@ -104,11 +80,7 @@ static void print_line(const char *question, const char *policy, const char *kee
                        const divergence *d, const answer *a) {
 	printf("%s\t%s\t%s\t%d\t%s\t%.4f\t%.1f\t", question, policy, keep, kept, right ? "right" : "wrong",
 	       d && d->n ? d->sum / d->n : 0.0, answer_rate(a));
-	for (const char *c = a->text ? a->text : ""; *c; c++) {
-		putchar(*c == '\n' || *c == '\t' ? ' ' : *c);
-	}
-	putchar('\n');
-	fflush(stdout);
+	judge_print(a->text);
 }
 
 /* A context with the whole chain of policies, each of which may have rows to hide in it. */
@@ -140,7 +112,7 @@ static bool one_budget(bench *b, int policy, int budget, llama_token first, cons
 	bool good = small && ckv_llama_restore(ckv, small, 0) == CKV_OK && reply(b, small, first, &a, NULL) &&
 	            ckv_llama_restore(ckv, small, 0) == CKV_OK && force(b, small, &d);
 	if (good) {
-		bool right = is_right(a.text ? a.text : "", accepted);
+		bool right = judge_right(a.text, accepted);
 		c->n_questions++;
 		c->n_right += right;
 		c->n_right_of_full += right && full_right;
@@ -197,7 +169,7 @@ static bool answer_question(bench *b, const char *question, const char *accepted
 	llama_sampler_free(greedy);
 	b->n_reply = 0;
 	bool good = reply(b, b->large, first, &full, b->logits);
-	bool right = good && is_right(full.text ? full.text : "", accepted);
+	bool right = good && judge_right(full.text, accepted);
 	b->n_full_right += right;
 	if (good) {
 		print_line(question, "full", "100%", b->engine.n_prompt, right, NULL, &full);
@@ -239,14 +211,6 @@ static bool one_question(bench *b, const char *question, const char *accepted) {
 		return false;
 	}
 	return answer_question(b, question, accepted);
-}
-
-static int split(char *list, const char **out, int most) {
-	int n = 0;
-	for (char *at = strtok(list, ","); at && n < most; at = strtok(NULL, ",")) {
-		out[n++] = at;
-	}
-	return n;
 }
 
 static void summary(const bench *b, int n_questions) {
@@ -298,7 +262,7 @@ int main(int argc, char **argv) {
 	if (options_parse(7, arguments, &b.options)) {
 		return EXIT_USAGE;
 	}
-	b.n_budgets = split(argv[4], b.budgets, MAX_BUDGETS);
+	b.n_budgets = judge_split(argv[4], b.budgets, MAX_BUDGETS);
 	for (int i = 5; i < argc; i++) {
 		b.policies[b.n_policies++] = argv[i];
 	}

@@ -294,8 +294,7 @@ static ckv_status select_all(job *j) {
 }
 
 static uint64_t row_bytes(const layer_view *layer) {
-	return ggml_row_size(layer->k_root->type, layer->k_root->ne[0]) +
-	       ggml_row_size(layer->v_root->type, layer->v_root->ne[0]);
+	return ckv_llama_row_bytes(layer->k_root) + ckv_llama_row_bytes(layer->v_root);
 }
 
 /* Rows of all layers with n cells in the compressed layers. */

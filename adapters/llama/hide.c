@@ -74,31 +74,13 @@ int64_t ckv_llama_first_cell(const struct ggml_tensor *node, int64_t s) {
 	return root->ne[2] > 1 ? (offset + s) * root->ne[1] : 0;
 }
 
-/* Cells first .. first + n - 1 of a cache tensor on the host. */
-ckv_status ckv_llama_cells(ckv_llama *ckv, const struct ggml_tensor *root, int64_t first, int64_t n, host_rows *rows) {
-	size_t from = (size_t)first * root->nb[1], bytes = (size_t)n * root->nb[1];
-	rows->copy = NULL;
-	rows->stride = root->nb[1];
-	rows->data = (const uint8_t *)root->data + from;
-	if (ggml_backend_buffer_is_host(root->buffer)) {
-		return CKV_OK;
-	}
-	rows->copy = ckv_llama_alloc(ckv, bytes, 1);
-	rows->data = rows->copy;
-	if (!rows->copy) {
-		return no_memory(ckv);
-	}
-	ggml_backend_tensor_get(root, rows->copy, from, bytes);
-	return CKV_OK;
-}
-
 /* holes[stream][n_kv][heads]: 1 where the key is zero. */
 static ckv_status find_holes(ckv_llama *ckv, const struct ggml_tensor *node) {
 	hiding *h = &ckv->hide;
 	const struct ggml_tensor *root = ckv_llama_root(node->src[1]), *mask = node->src[3];
 	size_t n_kv = (size_t)mask->ne[0], streams = (size_t)mask->ne[3];
 	h->n_heads = h->by_head ? (int32_t)node->src[1]->ne[2] : 1;
-	size_t heads = (size_t)h->n_heads, slice = ggml_row_size(root->type, root->ne[0]) / heads;
+	size_t heads = (size_t)h->n_heads, slice = ckv_llama_row_bytes(root) / heads;
 	uint64_t signs = sign_mask(root->type);
 	void *holes = h->holes;
 	bool room = ckv_llama_reserve(ckv, &holes, &h->holes_capacity, streams * n_kv, heads);

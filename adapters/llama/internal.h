@@ -229,6 +229,8 @@ typedef struct row_reader {
 	const rotation *turned; /* NULL: leave it */
 } row_reader;
 
+/* Bytes of one token's row in a cache tensor. */
+size_t ckv_llama_row_bytes(const struct ggml_tensor *root);
 /* Cells first .. first + n - 1 of a cache tensor. */
 ckv_status ckv_llama_cells(ckv_llama *ckv, const struct ggml_tensor *root, int64_t first, int64_t n, host_rows *rows);
 ckv_status ckv_llama_rows(ckv_llama *ckv, const layer_view *layer, const struct ggml_tensor *root, host_rows *rows);

@@ -13,25 +13,43 @@ static int32_t run_length(const layer_view *layer, int32_t t) {
 	return n;
 }
 
-ckv_status ckv_llama_rows(ckv_llama *ckv, const layer_view *layer, const struct ggml_tensor *root, host_rows *rows) {
-	size_t row = root->nb[1], n = (size_t)layer->n_tokens;
-	rows->copy = NULL;
-	rows->stride = row;
-	if (ggml_backend_buffer_is_host(root->buffer) && run_length(layer, 0) == layer->n_tokens) {
-		rows->data = (const uint8_t *)root->data + (size_t)layer->cells[0] * row;
+/* Memory for a copy of n rows, which `rows` then owns. */
+static ckv_status make_copy(ckv_llama *ckv, const struct ggml_tensor *root, size_t n, host_rows *rows) {
+	rows->data = rows->copy = ckv_llama_alloc(ckv, n, root->nb[1]);
+	return rows->copy
+	           ? CKV_OK
+	           : ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for a copy of one layer's rows (%zu bytes)", n * root->nb[1]);
+}
+
+ckv_status ckv_llama_cells(ckv_llama *ckv, const struct ggml_tensor *root, int64_t first, int64_t n, host_rows *rows) {
+	size_t row = root->nb[1], from = (size_t)first * row;
+	*rows = (host_rows){(const uint8_t *)root->data + from, row, NULL};
+	if (ggml_backend_buffer_is_host(root->buffer)) {
 		return CKV_OK;
 	}
-	uint8_t *copy = ckv_llama_alloc(ckv, n, row);
-	if (!copy) {
-		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for a copy of one layer's rows (%zu bytes)", n * row);
+	ckv_status status = make_copy(ckv, root, (size_t)n, rows);
+	if (status == CKV_OK) {
+		ggml_backend_tensor_get(root, rows->copy, from, (size_t)n * row);
 	}
-	for (int32_t t = 0, run; t < layer->n_tokens; t += run) {
-		run = run_length(layer, t);
-		ggml_backend_tensor_get(root, copy + (size_t)t * row, (size_t)layer->cells[t] * row, (size_t)run * row);
-	}
-	rows->data = rows->copy = copy;
-	return CKV_OK;
+	return status;
 }
+
+ckv_status ckv_llama_rows(ckv_llama *ckv, const layer_view *layer, const struct ggml_tensor *root, host_rows *rows) {
+	size_t row = root->nb[1];
+	if (run_length(layer, 0) == layer->n_tokens) {
+		return ckv_llama_cells(ckv, root, layer->cells[0], layer->n_tokens, rows);
+	}
+	*rows = (host_rows){NULL, row, NULL};
+	ckv_status status = make_copy(ckv, root, (size_t)layer->n_tokens, rows);
+	for (int32_t t = 0, run; t < layer->n_tokens && status == CKV_OK; t += run) {
+		run = run_length(layer, t);
+		ggml_backend_tensor_get(root, (char *)rows->copy + (size_t)t * row, (size_t)layer->cells[t] * row,
+		                        (size_t)run * row);
+	}
+	return status;
+}
+
+size_t ckv_llama_row_bytes(const struct ggml_tensor *root) { return ggml_row_size(root->type, root->ne[0]); }
 
 void ckv_llama_rows_free(ckv_llama *ckv, host_rows *rows) {
 	ckv_llama_release(ckv, rows->copy);

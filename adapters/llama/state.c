@@ -19,8 +19,6 @@ enum { HEAD_BYTES = 8, CELL_BYTES = 12, LAYER_BYTES = 12 };
 
 static const uint32_t state_magic = 0xaf143cd8u;
 
-static size_t row_bytes(const struct ggml_tensor *root) { return ggml_row_size(root->type, root->ne[0]); }
-
 static size_t n_streams(const layer_view *layer) { return (size_t)layer->k_root->ne[2]; }
 
 /* Bytes of one cache's part with n cells in one stream. */
@@ -28,7 +26,7 @@ static size_t part_size(const layer_keep *keep, int32_t n_layers, size_t n) {
 	size_t size = 4 + 4 * n_streams(keep[0].layer) + n * CELL_BYTES + 8;
 	for (int32_t i = 0; i < n_layers; i++) {
 		const layer_view *layer = keep[i].layer;
-		size += (size_t)2 * LAYER_BYTES + n * (row_bytes(layer->k_root) + row_bytes(layer->v_root));
+		size += (size_t)2 * LAYER_BYTES + n * (ckv_llama_row_bytes(layer->k_root) + ckv_llama_row_bytes(layer->v_root));
 	}
 	return size;
 }
@@ -62,7 +60,7 @@ static uint8_t *put(uint8_t *at, const void *data, size_t size) {
 static uint8_t *put_u32(uint8_t *at, uint32_t value) { return put(at, &value, sizeof value); }
 
 static uint8_t *put_layer_head(uint8_t *at, const struct ggml_tensor *root) {
-	uint64_t row = row_bytes(root);
+	uint64_t row = ckv_llama_row_bytes(root);
 	at = put_u32(at, (uint32_t)root->type);
 	return put(at, &row, sizeof row);
 }
@@ -76,7 +74,7 @@ static ckv_status put_rows(ckv_llama *ckv, const layer_keep *keep, const struct 
 	if (status) {
 		return status;
 	}
-	size_t row = row_bytes(root), slice = keep->n_lists == 1 ? row : ggml_row_size(root->type, dim);
+	size_t row = ckv_llama_row_bytes(root), slice = keep->n_lists == 1 ? row : ggml_row_size(root->type, dim);
 	for (int32_t list = 0; list < keep->n_lists; list++) {
 		const int32_t *positions = keep->positions + keep->offsets[list];
 		int32_t n = keep->offsets[list + 1] - keep->offsets[list];
@@ -114,7 +112,7 @@ static ckv_status put_tensors(ckv_llama *ckv, const layer_keep *keep, int32_t n_
 			if (status) {
 				return status;
 			}
-			*at += (size_t)n_cells * row_bytes(root);
+			*at += (size_t)n_cells * ckv_llama_row_bytes(root);
 		}
 	}
 	return CKV_OK;

@@ -115,7 +115,7 @@ ckv_status ckv_attention_block(ckv_ctx *ctx, const ckv_layer *layer, const ckv_q
 ckv_status ckv_window_mass(ckv_ctx *ctx, const ckv_layer *layer, int32_t window, const float **mass);
 
 /* Length of a row, summed in double. */
-float ckv_norm(const float *x, size_t n);
+double ckv_norm(const float *x, size_t n);
 
 /* Decodes a head row by row and hands them to `visit`. */
 typedef ckv_status (*ckv_row_visitor)(void *user, int32_t token, const float *row);
@@ -125,6 +125,10 @@ ckv_status ckv_each_row(ckv_ctx *ctx, const ckv_view *view, int32_t head, const 
 /* Chunks of the cache in hand: number i has tokens start .. end-1. */
 int32_t ckv_chunk_count(const ckv_ctx *ctx, int32_t n_tokens);
 void ckv_chunk_range(const ckv_ctx *ctx, int32_t n_tokens, int32_t i, int32_t *start, int32_t *end);
+/* The open part of a chunk, where it has one. */
+void ckv_chunk_open(const ckv_ctx *ctx, const ckv_selection *s, int32_t i, int32_t *first, int32_t *end);
+/* Mean of x[first .. end-1]. */
+float ckv_chunk_mean(const float *x, int32_t first, int32_t end);
 /* The chunk of a token. */
 int32_t ckv_chunk_of(const ckv_ctx *ctx, int32_t token);
 /* Tokens of the longest chunk. */

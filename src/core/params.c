@@ -462,7 +462,7 @@ ckv_status ckv_params_needs(const ckv_params *params, ckv_needs *needs) {
 	}
 	ckv_needs found = {0, 0};
 	if (p.scorer) {
-		found = p.scorer->needs(params);
+		found = ckv_scorer_needs(p.scorer, params);
 		found.flags |= strcmp(params->layers, "squeeze") == 0 ? CKV_NEED_SIMILARITY : 0;
 		found.flags |= has_chunks(&p) && strcmp(params->chunker, "fixed") != 0 ? CKV_NEED_CHUNKS : 0;
 	}

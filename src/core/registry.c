@@ -71,3 +71,11 @@ const ckv_preset *ckv_preset_find(const char *name) { return ckv_preset_at(find(
 const ckv_method_info *ckv_chunker_find(const char *name) { return ckv_chunker_info(find(ckv_chunker_info, name)); }
 
 const ckv_method_info *ckv_layer_rule_find(const char *name) { return ckv_layer_rule_info(find(ckv_layer_rule_info, name)); }
+
+ckv_needs ckv_scorer_needs(const ckv_scorer *scorer, const ckv_params *params) {
+	return scorer->needs ? scorer->needs(params) : (ckv_needs){0, 0};
+}
+
+int32_t ckv_scorer_min_tokens(const ckv_scorer *scorer, const ckv_params *params) {
+	return scorer->min_tokens ? scorer->min_tokens(params) : 1;
+}

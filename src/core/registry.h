@@ -6,9 +6,10 @@
 
 typedef struct ckv_scorer {
 	ckv_method_info info;
-	/* What it must be shown under these parameters. */
+	/* What it must be shown under these parameters; NULL: keys alone. Ask ckv_scorer_needs. */
 	ckv_needs (*needs)(const ckv_params *params);
-	/* Shortest cache it can score under these parameters; a shorter one is kept whole. */
+	/* Shortest cache it can score under these parameters; a shorter one is kept whole. NULL: any. Ask ckv_scorer_min_tokens.
+	 */
 	int32_t (*min_tokens)(const ckv_params *params);
 	ckv_reason short_reason; /* why */
 	/* scores[G][T]. The layer's views were checked, T >= min_tokens, and what needs() names is there. Most ignore n_keep. */
@@ -45,6 +46,9 @@ typedef struct ckv_preset {
 	ckv_method_info info;
 	ckv_params params;
 } ckv_preset;
+
+ckv_needs ckv_scorer_needs(const ckv_scorer *scorer, const ckv_params *params);
+int32_t ckv_scorer_min_tokens(const ckv_scorer *scorer, const ckv_params *params);
 
 /* NULL when there is none of that name. */
 const ckv_scorer *ckv_scorer_find(const char *name);

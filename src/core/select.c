@@ -41,7 +41,7 @@ ckv_status ckv_layer_check(const ckv_layer *layer, ckv_error *error) {
 }
 
 static ckv_status run_scorer(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, float *scores) {
-	ckv_needs needs = ctx->scorer->needs(&ctx->params);
+	ckv_needs needs = ckv_scorer_needs(ctx->scorer, &ctx->params);
 	if (needs.flags & CKV_NEED_VALUES) {
 		ckv_status status = ckv_view_check(&layer->v, "values", layer->index, &ctx->error);
 		if (status) {
@@ -75,7 +75,7 @@ ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, fl
 	if (!ctx->scorer) {
 		return ckv_fail(&ctx->error, CKV_ERR_UNSUPPORTED, "policy '%s' has no scorer", ctx->params.preset);
 	}
-	int32_t least = ctx->scorer->min_tokens(&ctx->params);
+	int32_t least = ckv_scorer_min_tokens(ctx->scorer, &ctx->params);
 	if (layer->k.n_tokens < least) {
 		return ckv_fail(&ctx->error, CKV_ERR_UNSUPPORTED, "layer %d has %d tokens; scorer '%s' needs at least %d",
 		                layer->index, layer->k.n_tokens, ctx->params.scorer, least);
@@ -132,7 +132,7 @@ static ckv_status plan(ckv_ctx *ctx, ckv_budget budget, const ckv_scorer *scorer
 	                                                       : (double)s->n_keep / (double)n;
 	if (ctx->selector == &ckv_selector_all) {
 		s->reason = CKV_KEPT_ALL_POLICY;
-	} else if (scorer && n < scorer->min_tokens(p)) {
+	} else if (scorer && n < ckv_scorer_min_tokens(scorer, p)) {
 		s->reason = scorer->short_reason;
 	} else if (!p->reference && ctx->selector->min_tokens && n < ctx->selector->min_tokens(p)) {
 		s->reason = ctx->selector->short_reason;
@@ -232,7 +232,7 @@ ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, c
 	if (status) {
 		return status;
 	}
-	bool scored = ctx->scorer && s.n_tokens >= ctx->scorer->min_tokens(&ctx->params);
+	bool scored = ctx->scorer && s.n_tokens >= ckv_scorer_min_tokens(ctx->scorer, &ctx->params);
 	if (scored) {
 		float *scores = ckv_scratch(ctx, SLOT_SCORES, (size_t)s.n_heads, (size_t)s.n_tokens * sizeof *scores);
 		if (!scores) {

@@ -3,12 +3,12 @@
 
 #include <math.h>
 
-float ckv_norm(const float *x, size_t n) {
+double ckv_norm(const float *x, size_t n) {
 	double sum = 0.0;
 	for (size_t i = 0; i < n; i++) {
 		sum += (double)x[i] * (double)x[i];
 	}
-	return (float)sqrt(sum);
+	return sqrt(sum);
 }
 
 ckv_status ckv_each_row(ckv_ctx *ctx, const ckv_view *view, int32_t head, const char *what, int32_t layer,

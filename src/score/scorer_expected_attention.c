@@ -115,7 +115,7 @@ static ckv_status one_head(void *user, int32_t worker, int32_t kv_head, ckv_erro
 	}
 	for (size_t t = 0; t < n; t++) {
 		ckv_view_decode(j->kernels, v, kv_head, j->sinks + (int32_t)t, 1, row);
-		out[t] *= ckv_norm(row, d_v);
+		out[t] *= (float)ckv_norm(row, d_v);
 	}
 	return CKV_OK;
 }

@@ -24,14 +24,8 @@ static ckv_needs needs(const ckv_params *params) {
 	return (ckv_needs){CKV_NEED_MASS, 0};
 }
 
-static int32_t min_tokens(const ckv_params *params) {
-	(void)params;
-	return 1;
-}
-
 const ckv_scorer ckv_scorer_h2o = {
     .info = {"h2o", "attention of all queries, by how many could see the token", "H2O, arXiv 2306.14048", ""},
     .needs = needs,
-    .min_tokens = min_tokens,
     .score = score,
 };

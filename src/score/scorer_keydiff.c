@@ -20,18 +20,10 @@ static double dot(const float *a, const double *b, size_t n) {
 	return sum;
 }
 
-static double norm(const float *x, size_t n) {
-	double sum = 0.0;
-	for (size_t i = 0; i < n; i++) {
-		sum += (double)x[i] * (double)x[i];
-	}
-	return sqrt(sum);
-}
-
 static ckv_status add_direction(void *user, int32_t token, const float *row) {
 	const job *j = user;
 	(void)token;
-	double length = norm(row, j->dim);
+	double length = ckv_norm(row, j->dim);
 	for (size_t i = 0; i < j->dim && length > 0.0; i++) {
 		j->anchor[i] += (double)row[i] / length;
 	}
@@ -40,7 +32,7 @@ static ckv_status add_direction(void *user, int32_t token, const float *row) {
 
 static ckv_status compare(void *user, int32_t token, const float *row) {
 	const job *j = user;
-	double lengths = norm(row, j->dim) * j->anchor_norm;
+	double lengths = ckv_norm(row, j->dim) * j->anchor_norm;
 	j->out[token] = lengths > 0.0 ? (float)(-dot(row, j->anchor, j->dim) / lengths) : 0.0f;
 	return CKV_OK;
 }
@@ -65,19 +57,7 @@ static ckv_status score(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, fl
 	return status;
 }
 
-static ckv_needs needs(const ckv_params *params) {
-	(void)params;
-	return (ckv_needs){0, 0};
-}
-
-static int32_t min_tokens(const ckv_params *params) {
-	(void)params;
-	return 1;
-}
-
 const ckv_scorer ckv_scorer_keydiff = {
     .info = {"keydiff", "how little the key resembles the mean key", "KeyDiff, arXiv 2504.15364", ""},
-    .needs = needs,
-    .min_tokens = min_tokens,
     .score = score,
 };

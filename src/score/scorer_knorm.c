@@ -10,7 +10,7 @@ typedef struct job {
 
 static ckv_status visit(void *user, int32_t token, const float *row) {
 	const job *j = user;
-	j->out[token] = j->sign * ckv_norm(row, j->dim);
+	j->out[token] = j->sign * (float)ckv_norm(row, j->dim);
 	return CKV_OK;
 }
 
@@ -33,26 +33,12 @@ static ckv_status score_high(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_kee
 	return score_signed(ctx, layer, 1.0f, scores);
 }
 
-static ckv_needs needs(const ckv_params *params) {
-	(void)params;
-	return (ckv_needs){0, 0};
-}
-
-static int32_t min_tokens(const ckv_params *params) {
-	(void)params;
-	return 1;
-}
-
 const ckv_scorer ckv_scorer_knorm = {
     .info = {"knorm", "minus the key's length; also called l2norm", "L2 norm, arXiv 2406.11430", ""},
-    .needs = needs,
-    .min_tokens = min_tokens,
     .score = score_low,
 };
 
 const ckv_scorer ckv_scorer_key_norm = {
     .info = {"key_norm", "the key's length", "", ""},
-    .needs = needs,
-    .min_tokens = min_tokens,
     .score = score_high,
 };

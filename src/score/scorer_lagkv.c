@@ -180,15 +180,9 @@ static ckv_needs needs(const ckv_params *params) {
 	return (ckv_needs){CKV_NEED_VALUES, 0};
 }
 
-static int32_t min_tokens(const ckv_params *params) {
-	(void)params;
-	return 1;
-}
-
 const ckv_scorer ckv_scorer_lagkv = {
     .info = {"lagkv", "how key and value stand out against the next partition, as a rank", "LagKV, arXiv 2504.04704",
              "lag,sinks"},
     .needs = needs,
-    .min_tokens = min_tokens,
     .score = score,
 };

@@ -14,19 +14,7 @@ static ckv_status score(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, fl
 	return CKV_OK;
 }
 
-static ckv_needs needs(const ckv_params *params) {
-	(void)params;
-	return (ckv_needs){0, 0};
-}
-
-static int32_t min_tokens(const ckv_params *params) {
-	(void)params;
-	return 1;
-}
-
 const ckv_scorer ckv_scorer_streaming = {
     .info = {"streaming", "1 for the first and the newest tokens, else 0", "StreamingLLM, arXiv 2309.17453", "sinks"},
-    .needs = needs,
-    .min_tokens = min_tokens,
     .score = score,
 };

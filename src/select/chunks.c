@@ -24,6 +24,20 @@ void ckv_chunk_range(const ckv_ctx *ctx, int32_t n_tokens, int32_t i, int32_t *s
 	*end = i + 1 < ctx->n_chunks ? starts[i + 1] : n_tokens;
 }
 
+void ckv_chunk_open(const ckv_ctx *ctx, const ckv_selection *s, int32_t i, int32_t *first, int32_t *end) {
+	ckv_chunk_range(ctx, s->n_tokens, i, first, end);
+	*first = *first > s->lo ? *first : s->lo;
+	*end = *end < s->hi ? *end : s->hi;
+}
+
+float ckv_chunk_mean(const float *x, int32_t first, int32_t end) {
+	float sum = 0.0f;
+	for (int32_t t = first; t < end; t++) {
+		sum += x[t];
+	}
+	return sum / (float)(end - first);
+}
+
 int32_t ckv_chunk_of(const ckv_ctx *ctx, int32_t token) {
 	const int32_t *starts = ctx->slot[SLOT_STARTS];
 	if (is_fixed(&ctx->params)) {

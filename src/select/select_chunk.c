@@ -34,21 +34,6 @@ static size_t bound(const ckv_params *params, const ckv_selection *s) {
 	return kept < (size_t)s->n_tokens ? kept : (size_t)s->n_tokens;
 }
 
-/* The open part of chunk i. */
-static void chunk_range(const ckv_ctx *ctx, const ckv_selection *s, int32_t i, int32_t *first, int32_t *end) {
-	ckv_chunk_range(ctx, s->n_tokens, i, first, end);
-	*first = *first > s->lo ? *first : s->lo;
-	*end = *end < s->hi ? *end : s->hi;
-}
-
-static float mean(const float *x, int32_t first, int32_t end) {
-	float sum = 0.0f;
-	for (int32_t t = first; t < end; t++) {
-		sum += x[t];
-	}
-	return sum / (float)(end - first);
-}
-
 /* The chunks with open tokens, and which of them are kept. Chunk numbers are relative to `first`. */
 typedef struct chunks {
 	int32_t first, count;
@@ -69,8 +54,8 @@ static ckv_status score_chunks(ckv_ctx *ctx, const ckv_selection *s, const float
 	c->kept_1 = c->kept + c->count;
 	for (int32_t i = 0; i < c->count; i++) {
 		int32_t first, end;
-		chunk_range(ctx, s, c->first + i, &first, &end);
-		c->score[i] = mean(sums, first, end);
+		ckv_chunk_open(ctx, s, c->first + i, &first, &end);
+		c->score[i] = ckv_chunk_mean(sums, first, end);
 		if (!isfinite(c->score[i])) {
 			return ckv_fail(&ctx->error, CKV_ERR_NUMERIC, "the scores of chunk %d overflow when summed", c->first + i);
 		}
@@ -85,7 +70,7 @@ static ckv_status best_chunks(ckv_ctx *ctx, const ckv_selection *s, const chunks
 	*total = 0;
 	for (int32_t i = 0; i < n && status == CKV_OK; i++) {
 		int32_t first, end;
-		chunk_range(ctx, s, c->first + list[i], &first, &end);
+		ckv_chunk_open(ctx, s, c->first + list[i], &first, &end);
 		*total += end - first;
 	}
 	return status;
@@ -138,7 +123,7 @@ static ckv_status write_positions(ckv_ctx *ctx, const ckv_selection *s, const fl
 	}
 	for (int32_t i = 0; i < c->count; i++) {
 		int32_t first, end;
-		chunk_range(ctx, s, c->first + i, &first, &end);
+		ckv_chunk_open(ctx, s, c->first + i, &first, &end);
 		if (i == c->partial) {
 			ckv_status status = ckv_top_positions(ctx, sums, first, end, c->n_partial, out + n);
 			if (status) {

@@ -36,14 +36,6 @@ static double entropy(const float *x, int32_t n) {
 	return h < 0.0 ? 0.0 : h > 1.0 ? 1.0 : h;
 }
 
-static float mean(const float *x, int32_t n) {
-	float sum = 0.0f;
-	for (int32_t i = 0; i < n; i++) {
-		sum += x[i];
-	}
-	return sum / (float)n;
-}
-
 static int compare_values(const void *a, const void *b) {
 	double x = *(const double *)a, y = *(const double *)b;
 	return (x > y) - (x < y);
@@ -82,9 +74,7 @@ static ckv_status gate_init(gate *g, ckv_ctx *ctx, const ckv_selection *s) {
 	g->chosen = (uint8_t *)(g->rest + tokens);
 	for (int32_t i = 0; i < g->n; i++) {
 		chunk *c = &g->chunks[i];
-		ckv_chunk_range(ctx, s->n_tokens, first + i, &c->first, &c->end);
-		c->first = c->first > s->lo ? c->first : s->lo;
-		c->end = c->end < s->hi ? c->end : s->hi;
+		ckv_chunk_open(ctx, s, first + i, &c->first, &c->end);
 	}
 	return CKV_OK;
 }
@@ -92,7 +82,7 @@ static ckv_status gate_init(gate *g, ckv_ctx *ctx, const ckv_selection *s) {
 static ckv_status measure(gate *g, ckv_ctx *ctx, const float *sums) {
 	for (int32_t i = 0; i < g->n; i++) {
 		chunk *c = &g->chunks[i];
-		c->score = g->scores[i] = mean(sums + c->first, c->end - c->first);
+		c->score = g->scores[i] = ckv_chunk_mean(sums, c->first, c->end);
 		c->entropy = entropy(sums + c->first, c->end - c->first);
 		if (!isfinite(c->score) || !isfinite(c->entropy)) {
 			return ckv_fail(&ctx->error, CKV_ERR_NUMERIC, "the scores of tokens %d to %d overflow when summed", c->first,

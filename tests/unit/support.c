@@ -510,3 +510,19 @@ void naive_snapkv(const tensor *k, const tensor *q, int32_t window, int32_t kern
 }
 
 bool scores_equal(double a, double b) { return fabs(a - b) <= 2e-5 * fabs(a) + 5e-7; }
+
+void check_bad_keys(const char *policy) {
+	static const float bad[] = {NAN, INFINITY, -INFINITY};
+	enum { T = 40, G = 2, D = 8 };
+	rng r = {4};
+	ckv_ctx *ctx = make_ctx(policy);
+	for (size_t i = 0; i < 3; i++) {
+		test_layer t = test_layer_make(&r, G, G, D, T, 1);
+		((float *)(void *)t.stored_k.memory)[(T + 17) * D + i] = bad[i];
+		score_refused(ctx, &t.layer, G * T, CKV_ERR_NUMERIC, "a key");
+		CHECK(strstr(ckv_ctx_message(ctx), "head 1") && strstr(ckv_ctx_message(ctx), "token 17"), "%s",
+		      ckv_ctx_message(ctx));
+		test_layer_free(&t);
+	}
+	ckv_ctx_free(ctx);
+}

@@ -124,6 +124,9 @@ void check_scores(const double *expected, const float *scores, size_t n, const c
  * the context did before; nothing is written beyond the scores. */
 void check_scorer(const char *policy, const test_layer *t, rng *r);
 
+/* A key that is not finite is an error that names its head and token. */
+void check_bad_keys(const char *policy);
+
 /* ------------------------------------------------------------- selecting */
 
 /* The result of a selection, with room for all tokens of all heads. */

@@ -132,20 +132,8 @@ static void keys_without_direction_score_zero(void **state) {
 }
 
 static void keys_that_are_not_finite_are_errors(void **state) {
-	static const float bad[] = {NAN, INFINITY, -INFINITY};
-	enum { T = 40, G = 2, D = 8 };
-	rng r = {4};
 	(void)state;
-	ckv_ctx *ctx = make_ctx("keydiff");
-	for (size_t i = 0; i < 3; i++) {
-		test_layer t = test_layer_make(&r, G, G, D, T, 1);
-		((float *)(void *)t.stored_k.memory)[(T + 17) * D + i] = bad[i];
-		score_refused(ctx, &t.layer, G * T, CKV_ERR_NUMERIC, "a key");
-		CHECK(strstr(ckv_ctx_message(ctx), "head 1") && strstr(ckv_ctx_message(ctx), "token 17"), "%s",
-		      ckv_ctx_message(ctx));
-		test_layer_free(&t);
-	}
-	ckv_ctx_free(ctx);
+	check_bad_keys("keydiff");
 }
 
 static void keys_are_all_that_is_needed(void **state) {
