@@ -1,11 +1,29 @@
 /* chunkkv policies: what there is, from the registry itself. */
 #include "cli.h"
 
+#include <chunkkv/stream.h>
+
 #include <string.h>
 
 enum { WIDTH = 100, NAME = 18, INDENT = 6 };
 
 typedef const ckv_method_info *(*method_at)(size_t i);
+
+/* The two forms of policies: of a cache that is compressed once, and of one that never outgrows a budget. */
+typedef union policy {
+	ckv_params once;
+	ckv_stream_params stream;
+} policy;
+
+typedef struct form {
+	const char *heading, *when; /* of the presets; how messages tell it */
+	method_at preset_at;
+	const ckv_param_info *(*param_at)(size_t i);
+	ckv_status (*parse)(const char *text, policy *p, ckv_error *error);
+	int (*use)(const policy *p, const char *key);
+	size_t (*value)(const policy *p, const char *key, char *out, size_t capacity);
+	void (*show_needs)(const policy *p); /* NULL: not told */
+} form;
 
 /* ------------------------------------------------------------------------------------------------------- paragraphs */
 
@@ -66,20 +84,20 @@ static void range_text(const ckv_param_info *info, char *out, size_t capacity) {
 }
 
 /* key=value, as the policy has it. */
-static void setting_text(const ckv_params *params, const char *key, char *out, size_t capacity) {
+static void setting_text(const form *f, const policy *p, const char *key, char *out, size_t capacity) {
 	char value[64];
-	ckv_params_value(params, key, value, sizeof value);
+	f->value(p, key, value, sizeof value);
 	snprintf(out, capacity, "%s=%s", key, value);
 }
 
 /* The parameters that a policy reads, one after another. */
-static void show_settings(const ckv_params *params) {
+static void show_settings(const form *f, const policy *made) {
 	paragraph p = {0};
-	for (size_t i = 0; ckv_param_info_at(i); i++) {
+	for (size_t i = 0; f->param_at(i); i++) {
 		char setting[96], range[48], piece[160];
-		if (ckv_params_use(params, ckv_param_info_at(i)->key)) {
-			setting_text(params, ckv_param_info_at(i)->key, setting, sizeof setting);
-			range_text(ckv_param_info_at(i), range, sizeof range);
+		if (f->use(made, f->param_at(i)->key)) {
+			setting_text(f, made, f->param_at(i)->key, setting, sizeof setting);
+			range_text(f->param_at(i), range, sizeof range);
 			snprintf(piece, sizeof piece, range[0] ? "%s (%s)" : "%s", setting, range);
 			paragraph_add(&p, piece);
 		}
@@ -88,13 +106,13 @@ static void show_settings(const ckv_params *params) {
 }
 
 /* The same, each with what it means. */
-static void explain_settings(const ckv_params *params) {
+static void explain_settings(const form *f, const policy *p) {
 	enum { SETTING = 26 };
-	for (size_t i = 0; ckv_param_info_at(i); i++) {
-		const ckv_param_info *info = ckv_param_info_at(i);
+	for (size_t i = 0; f->param_at(i); i++) {
+		const ckv_param_info *info = f->param_at(i);
 		char setting[96], text[256] = "", range[48];
-		if (ckv_params_use(params, info->key)) {
-			setting_text(params, info->key, setting, sizeof setting);
+		if (f->use(p, info->key)) {
+			setting_text(f, p, info->key, setting, sizeof setting);
 			range_text(info, range, sizeof range);
 			append(text, sizeof text, "", info->summary);
 			append(text, sizeof text, range[0] ? "; " : "", range);
@@ -128,33 +146,54 @@ static void append_readers(char *text, size_t capacity, const char *kind, method
 	}
 }
 
-static void show_readers(const ckv_param_info *info) {
-	char readers[512] = "", range[48];
-	ckv_params full;
+/* A parameter with its range and what reads it, where that is not said already. */
+static void show_parameter(const ckv_param_info *info, const char *readers) {
+	char range[48];
 	paragraph p = {0};
-	append_readers(readers, sizeof readers, "scorer", ckv_scorer_info, info->key);
-	append_readers(readers, sizeof readers, "selector", ckv_selector_info, info->key);
-	append_readers(readers, sizeof readers, "chunker", ckv_chunker_info, info->key);
-	append_readers(readers, sizeof readers, "layer rule", ckv_layer_rule_info, info->key);
-	if (readers[0] == '\0') { /* one of the policy's own */
-		bool always = ckv_policy_parse("full", &full, NULL) == CKV_OK && ckv_params_use(&full, info->key);
-		append(readers, sizeof readers, "", always ? "every policy" : "every policy that scores");
-	}
+	show_name(info->key, NAME, info->summary);
 	range_text(info, range, sizeof range);
 	if (range[0]) {
-		append(range, sizeof range, "", ";");
+		append(range, sizeof range, "", readers[0] ? ";" : "");
 		paragraph_words(&p, range);
 	}
-	paragraph_words(&p, "read by");
-	paragraph_words(&p, readers);
-	paragraph_end();
+	if (readers[0]) {
+		paragraph_words(&p, "read by");
+		paragraph_words(&p, readers);
+	}
+	if (range[0] || readers[0]) {
+		paragraph_end();
+	}
 }
 
 static void show_parameters(void) {
+	ckv_params full;
 	puts("\nparameters");
 	for (size_t i = 0; ckv_param_info_at(i); i++) {
-		show_name(ckv_param_info_at(i)->key, NAME, ckv_param_info_at(i)->summary);
-		show_readers(ckv_param_info_at(i));
+		const ckv_param_info *info = ckv_param_info_at(i);
+		char readers[512] = "";
+		append_readers(readers, sizeof readers, "scorer", ckv_scorer_info, info->key);
+		append_readers(readers, sizeof readers, "selector", ckv_selector_info, info->key);
+		append_readers(readers, sizeof readers, "chunker", ckv_chunker_info, info->key);
+		append_readers(readers, sizeof readers, "layer rule", ckv_layer_rule_info, info->key);
+		if (readers[0] == '\0') { /* one of the policy's own */
+			bool always = ckv_policy_parse("full", &full, NULL) == CKV_OK && ckv_params_use(&full, info->key);
+			append(readers, sizeof readers, "", always ? "every policy" : "every policy that scores");
+		}
+		show_parameter(info, readers);
+	}
+}
+
+static void show_stream_parameters(void) {
+	ckv_stream_params least;
+	puts("\nparameters with --ctx-budget");
+	for (size_t i = 0; ckv_stream_param_info_at(i); i++) {
+		const ckv_param_info *info = ckv_stream_param_info_at(i);
+		char readers[512] = "";
+		append_readers(readers, sizeof readers, "scorer", ckv_stream_scorer_info, info->key);
+		if (ckv_stream_parse("streamingllm", &least, NULL) == CKV_OK && ckv_stream_params_use(&least, info->key)) {
+			append(readers, sizeof readers, "", "every policy");
+		}
+		show_parameter(info, readers);
 	}
 }
 
@@ -171,11 +210,11 @@ static const struct {
     {CKV_NEED_CHUNKS, "the text, to cut it into chunks"},
 };
 
-static void show_needs(const ckv_params *params) {
+static void show_needs(const policy *made) {
 	ckv_needs needs = {0, 0};
 	char text[512] = "", queries[48] = "the last query";
 	paragraph p = {0};
-	ckv_params_needs(params, &needs);
+	ckv_params_needs(&made->once, &needs);
 	if (needs.n_queries > 1) {
 		snprintf(queries, sizeof queries, "the last %d queries", needs.n_queries);
 	}
@@ -192,22 +231,58 @@ static void show_needs(const ckv_params *params) {
 	paragraph_end();
 }
 
+static ckv_status once_parse(const char *text, policy *p, ckv_error *error) {
+	return ckv_policy_parse(text, &p->once, error);
+}
+static int once_use(const policy *p, const char *key) { return ckv_params_use(&p->once, key); }
+static size_t once_value(const policy *p, const char *key, char *out, size_t capacity) {
+	return ckv_params_value(&p->once, key, out, capacity);
+}
+
+static ckv_status stream_parse(const char *text, policy *p, ckv_error *error) {
+	return ckv_stream_parse(text, &p->stream, error);
+}
+static int stream_use(const policy *p, const char *key) { return ckv_stream_params_use(&p->stream, key); }
+static size_t stream_value(const policy *p, const char *key, char *out, size_t capacity) {
+	return ckv_stream_params_value(&p->stream, key, out, capacity);
+}
+
+static const form once = {"policies (--policy NAME[:key=value,...])",
+                          "without --ctx-budget",
+                          ckv_preset_info,
+                          ckv_param_info_at,
+                          once_parse,
+                          once_use,
+                          once_value,
+                          show_needs};
+
+static const form stream = {"\npolicies that --ctx-budget uses (--policy NAME[:key=value,...])",
+                            "with --ctx-budget",
+                            ckv_stream_preset_info,
+                            ckv_stream_param_info_at,
+                            stream_parse,
+                            stream_use,
+                            stream_value,
+                            NULL};
+
 static void show_paper(const ckv_method_info *info) {
 	if (info->paper[0]) {
 		printf("%*s%s\n", INDENT, "", info->paper);
 	}
 }
 
-static void show_presets(void) {
-	puts("policies (--policy NAME[:key=value,...])");
-	for (size_t i = 0; ckv_preset_info(i); i++) {
-		const ckv_method_info *info = ckv_preset_info(i);
-		ckv_params params;
-		if (ckv_policy_parse(info->name, &params, NULL) == CKV_OK) {
+static void show_presets(const form *f) {
+	puts(f->heading);
+	for (size_t i = 0; f->preset_at(i); i++) {
+		const ckv_method_info *info = f->preset_at(i);
+		policy p;
+		if (f->parse(info->name, &p, NULL) == CKV_OK) {
 			show_name(info->name, NAME, info->summary);
 			show_paper(info);
-			show_needs(&params);
-			show_settings(&params);
+			if (f->show_needs) {
+				f->show_needs(&p);
+			}
+			show_settings(f, &p);
 		}
 	}
 }
@@ -220,32 +295,67 @@ static void show_methods(const char *title, method_at at) {
 	}
 }
 
-/* A policy alone, as its text has it: a preset's name, or one with parameters. */
-static int show_one(const char *text) {
-	ckv_params params;
-	ckv_error error;
-	if (ckv_policy_parse(text, &params, &error)) {
-		fail("%s", error.message);
-		return EXIT_USAGE;
-	}
-	for (size_t i = 0; ckv_preset_info(i); i++) {
-		if (strcmp(ckv_preset_info(i)->name, params.preset) == 0) {
-			printf("%s: %s\n", text, ckv_preset_info(i)->summary);
-			show_paper(ckv_preset_info(i));
+/* The preset that a text names, or NULL. */
+static const ckv_method_info *preset_of(const form *f, const char *text) {
+	size_t n = strcspn(text, ":");
+	for (size_t i = 0; f->preset_at(i); i++) {
+		if (strlen(f->preset_at(i)->name) == n && strncmp(f->preset_at(i)->name, text, n) == 0) {
+			return f->preset_at(i);
 		}
 	}
-	show_needs(&params);
+	return NULL;
+}
+
+static void show_form(const form *f, const char *text, const policy *p) {
+	const ckv_method_info *info = preset_of(f, text);
+	printf("%s%s: %s\n", text, f == &stream ? ", with --ctx-budget" : "", info->summary);
+	show_paper(info);
+	if (f->show_needs) {
+		f->show_needs(p);
+	}
 	puts("parameters");
-	explain_settings(&params);
+	explain_settings(f, p);
+}
+
+/* Neither form reads the text: the reason of the form that has the preset, else both. */
+static int fail_both(const char *text, const ckv_error *in_once, const ckv_error *in_stream) {
+	bool has_once = preset_of(&once, text) != NULL, has_stream = preset_of(&stream, text) != NULL;
+	if (has_once != has_stream) {
+		fail("%s", has_once ? in_once->message : in_stream->message);
+	} else {
+		fail("%s; %s: %s", in_once->message, stream.when, in_stream->message);
+	}
+	return EXIT_USAGE;
+}
+
+/* A policy alone, as its text has it: a preset's name, or one with parameters; in both forms, where it has both. */
+static int show_one(const char *text) {
+	policy p, q;
+	ckv_error in_once, in_stream;
+	ckv_status not_once = once.parse(text, &p, &in_once), not_stream = stream.parse(text, &q, &in_stream);
+	if (not_once && not_stream) {
+		return fail_both(text, &in_once, &in_stream);
+	}
+	if (not_once) {
+		printf("not %s: %s\n", once.when, in_once.message);
+	} else {
+		show_form(&once, text, &p);
+	}
+	puts("");
+	if (not_stream) {
+		printf("not %s: %s\n", stream.when, in_stream.message);
+	} else {
+		show_form(&stream, text, &q);
+	}
 	return 0;
 }
 
 int cmd_policies(int argc, char **argv) {
 	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		puts("usage: chunkkv policies [NAME]\n\n"
-		     "Lists policies with what they need and their parameters, then scorers, selectors, chunkers, layer rules and "
-		     "all\n"
-		     "parameters. NAME[:key=value,...] shows one policy alone.");
+		     "Lists policies with what they need and their parameters, and those that --ctx-budget uses; then scorers,\n"
+		     "selectors, chunkers, layer rules and all parameters. NAME[:key=value,...] shows one policy alone, in both\n"
+		     "forms where it has both.");
 		return 0;
 	}
 	if (argc > 2) {
@@ -255,11 +365,14 @@ int cmd_policies(int argc, char **argv) {
 	if (argc > 1) {
 		return show_one(argv[1]);
 	}
-	show_presets();
+	show_presets(&once);
+	show_presets(&stream);
 	show_methods("scorers (scorer=)", ckv_scorer_info);
 	show_methods("selectors (selector=)", ckv_selector_info);
 	show_methods("chunkers (chunker=)", ckv_chunker_info);
 	show_methods("layer rules (layers=)", ckv_layer_rule_info);
+	show_methods("scorers with --ctx-budget (scorer=)", ckv_stream_scorer_info);
 	show_parameters();
+	show_stream_parameters();
 	return 0;
 }

@@ -258,6 +258,7 @@ typedef struct ckv_layer {
 	ckv_rope rope;              /* CKV_NEED_MOMENTS */
 	const float *mass;          /* CKV_NEED_MASS: [G] rows of T, mass_stride floats apart */
 	size_t mass_stride;
+	int32_t next_position; /* of the token after the last; 0: T. More where tokens before these were dropped */
 } ckv_layer;
 
 CKV_API void ckv_layer_init(ckv_layer *layer);
@@ -337,6 +338,17 @@ CKV_API ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget bu
  * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_CAPACITY, CKV_ERR_NUMERIC, CKV_ERR_STATE (chunks are needed, see
  * ckv_set_chunks). */
 CKV_API ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, ckv_keep *keep);
+
+/* The same for a long prompt in blocks, in memory of n_keep + block positions for each KV head: the first n_keep tokens and
+ * the next `block` ones are scored as if there were no others, what the policy keeps of them and the next block again, and
+ * so on to the end; rows are read where they are. keep->positions are of the whole layer. A block that reaches the end at
+ * once is ckv_select. Exact mode: sinks and the newest `window` tokens so far are kept each time. Scores that depend on no
+ * other row (knorm, key_norm, streaming, random) make topk and adaptive_head keep what ckv_select keeps; others see only the
+ * rows in hand. Chunks are those of the whole layer (ckv_set_chunks included), as far as their tokens are still there; in
+ * reference mode the fraction of chunks that stays is n_keep of the rows in hand. On CKV_ERR_CAPACITY, which is found last,
+ * keep->n_positions is what suffices. Source: BlockPress of kvpress 0.5.5. Errors: those of ckv_select, CKV_ERR_ARG (block
+ * below 1), CKV_ERR_UNSUPPORTED (the scorer needs more than keys and values: queries, moments, sums of attention). */
+CKV_API ckv_status ckv_select_blocks(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, int32_t block, ckv_keep *keep);
 
 /* The selector alone, over the caller's scores [n_heads][n_tokens], all finite; the context's scorer plays no part. As
  * ckv_select otherwise; attention_kept is -1. */

@@ -36,8 +36,20 @@ typedef enum ckv_slot {
 	SLOT_LIFTED,  /* [G][T] scores with the safe ones on top */
 	SLOT_STARTS,  /* [n_chunks] the caller's chunks, see ckv_set_chunks */
 	SLOT_PLAN,    /* [n_layers] */
+	SLOT_HAND,    /* [G][rows in hand] their positions, see ckv_select_blocks */
+	SLOT_KEPT,    /* [G + 1] offsets, then the positions kept of the rows in hand */
+	SLOT_CUTS,    /* [chunks of the rows in hand] their first rows */
 	SLOT_COUNT
 } ckv_slot;
+
+/* The rows in hand, where these are some of a layer's (ckv_select_blocks): which they are. */
+typedef struct ckv_hand {
+	const int32_t *positions; /* [heads][stride] of the heads that the scorer is shown */
+	size_t stride;
+	int32_t first_head;
+	const int32_t *starts; /* [n_chunks] first row of each chunk; NULL: nothing goes by chunks */
+	int32_t n_chunks;
+} ckv_hand;
 
 struct ckv_ctx {
 	ckv_allocator allocator;
@@ -51,6 +63,7 @@ struct ckv_ctx {
 	int32_t n_threads;
 	int32_t mass_window;              /* window that SLOT_MASS holds of the layer in hand; 0: none */
 	int32_t n_chunks, chunked_tokens; /* of SLOT_STARTS */
+	const ckv_hand *hand;             /* NULL: the rows are the layer itself */
 };
 
 /* Sets the message and returns the status, so that callers can `return ckv_fail(...)`. error may be NULL. */
@@ -58,6 +71,24 @@ ckv_status ckv_fail(ckv_error *error, ckv_status status, const char *format, ...
 
 /* Forgets the last message; at the head of every call that can leave one. */
 void ckv_begin(ckv_ctx *ctx);
+
+/* Where a row that a scorer is shown stands in the whole layer: for what depends on it, and for messages. */
+int32_t ckv_row_head(const ckv_ctx *ctx, int32_t head);
+int32_t ckv_row_position(const ckv_ctx *ctx, int32_t head, int32_t row);
+
+/* What is decided before any work: n_keep, the fraction kept, what is protected, the reason, and the selector ("all" where
+ * the cache is left whole). scorer is NULL when the scores are the caller's. */
+ckv_status ckv_selection_plan(ckv_ctx *ctx, ckv_budget budget, const ckv_scorer *scorer, ckv_selection *s,
+                              const ckv_selector **selector);
+
+/* Of n_keep tokens those that the mode protects, and so what is open. */
+void ckv_selection_protect(const ckv_params *params, ckv_selection *s);
+
+/* The context's scorer on a checked layer; its scores are finite. */
+ckv_status ckv_scorer_run(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, float *scores);
+
+/* What a selector left, as the caller is told: lists, n_keep and n_positions by offsets[n_lists + 1]. */
+void ckv_keep_set(ckv_keep *keep, int32_t n_lists, const int32_t *offsets, ckv_reason reason);
 
 /* The keys' view, scale and cap of a layer. */
 ckv_status ckv_layer_check(const ckv_layer *layer, ckv_error *error);
@@ -80,6 +111,9 @@ ckv_status ckv_view_check(const ckv_view *view, const char *what, int32_t layer,
 typedef ckv_status (*ckv_task)(void *job, int32_t worker, int32_t item, ckv_error *error);
 ckv_status ckv_parallel(ckv_ctx *ctx, int32_t n_items, ckv_task task, void *job);
 int32_t ckv_workers(const ckv_ctx *ctx, int32_t n_items);
+/* The same without a context; *error is written on failure only. */
+ckv_status ckv_parallel_of(int32_t n_threads, int32_t n_items, ckv_task task, void *job, ckv_error *error);
+int32_t ckv_workers_of(int32_t n_threads, int32_t n_items);
 
 /* Keys of one KV head, 16 at a time: decoded, checked to be finite, packed for kernels->qk. */
 typedef struct ckv_panel {
@@ -158,8 +192,5 @@ ckv_status ckv_order_by_score(ckv_ctx *ctx, const float *score, int32_t n, int32
 
 /* Checks names, ranges and their combination. */
 ckv_status ckv_params_check(const ckv_params *params, ckv_error *error);
-
-/* Levenshtein distance, case-insensitive; for "did you mean". */
-size_t ckv_distance(const char *a, const char *b);
 
 #endif

@@ -28,8 +28,8 @@ static void work(worker *w) {
 	}
 }
 
-int32_t ckv_workers(const ckv_ctx *ctx, int32_t n_items) {
-	int32_t n = HAVE_PTHREADS ? ctx->n_threads : 1;
+int32_t ckv_workers_of(int32_t n_threads, int32_t n_items) {
+	int32_t n = HAVE_PTHREADS ? n_threads : 1;
 	n = n < n_items ? n : n_items;
 	return n < 1 ? 1 : n < MAX_WORKERS ? n : MAX_WORKERS;
 }
@@ -63,9 +63,11 @@ static void run(worker *workers, int32_t n) {
 }
 #endif
 
-ckv_status ckv_parallel(ckv_ctx *ctx, int32_t n_items, ckv_task task, void *job) {
+int32_t ckv_workers(const ckv_ctx *ctx, int32_t n_items) { return ckv_workers_of(ctx->n_threads, n_items); }
+
+ckv_status ckv_parallel_of(int32_t n_threads, int32_t n_items, ckv_task task, void *job, ckv_error *error) {
 	worker workers[MAX_WORKERS];
-	int32_t n = ckv_workers(ctx, n_items), first = 0;
+	int32_t n = ckv_workers_of(n_threads, n_items), first = 0;
 	for (int32_t i = 0; i < n; i++) {
 		workers[i] = (worker){.task = task, .job = job, .number = i, .n_workers = n, .n_items = n_items};
 	}
@@ -74,7 +76,11 @@ ckv_status ckv_parallel(ckv_ctx *ctx, int32_t n_items, ckv_task task, void *job)
 		first = workers[i].failed < workers[first].failed ? i : first;
 	}
 	if (workers[first].error.status) {
-		ctx->error = workers[first].error;
+		*error = workers[first].error;
 	}
 	return workers[first].error.status;
+}
+
+ckv_status ckv_parallel(ckv_ctx *ctx, int32_t n_items, ckv_task task, void *job) {
+	return ckv_parallel_of(ctx->n_threads, n_items, task, job, &ctx->error);
 }

@@ -12,7 +12,8 @@ typedef struct ckv_scorer {
 	 */
 	int32_t (*min_tokens)(const ckv_params *params);
 	ckv_reason short_reason; /* why */
-	/* scores[G][T]. The layer's views were checked, T >= min_tokens, and what needs() names is there. Most ignore n_keep. */
+	/* scores[G][T]. The layer's views were checked, T >= min_tokens, and what needs() names is there. Most ignore n_keep.
+	 * The rows may be some of a layer's, or of one head alone: ask ckv_row_position and ckv_row_head where that matters. */
 	ckv_status (*score)(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, float *scores);
 } ckv_scorer;
 
@@ -20,6 +21,7 @@ typedef struct ckv_scorer {
 typedef struct ckv_selection {
 	const float *scores; /* [n_heads][n_tokens], finite */
 	int32_t n_heads, n_tokens;
+	int32_t n_whole;         /* tokens of the layer, of which n_tokens are in hand (ckv_select_blocks) */
 	int32_t n_keep;          /* 1 to n_tokens */
 	double keep_fraction;    /* 1 - r, as the published code computes it */
 	int32_t lo, hi;          /* only tokens lo .. hi-1 are open; those before and after are protected and already counted */

@@ -1,4 +1,5 @@
 /* Rotary position embedding (RoFormer, arXiv 2104.09864), for what must be turned back or further. */
+#include "chunkkv/stream.h"
 #include "core/internal.h"
 
 #include <math.h>
@@ -19,4 +20,15 @@ void ckv_rope_turn_rows(const ckv_rope *rope, int32_t position, float factor, fl
 
 void ckv_rope_turn(const ckv_rope *rope, int32_t position, float factor, float *row) {
 	ckv_rope_turn_rows(rope, position, factor, row, 1, 0);
+}
+
+/* Rotations add up, so a key goes from where it stands by the difference. A key that does not move keeps its bits. */
+void ckv_rope_close_gaps(const ckv_rope *rope, const int32_t *positions, int32_t n, int32_t first, float *rows,
+                         size_t stride) {
+	for (int32_t i = 0; i < n; i++) {
+		int32_t by = first + i - positions[i];
+		if (by != 0) {
+			ckv_rope_turn(rope, by, 1.0f, rows + (size_t)i * stride);
+		}
+	}
 }

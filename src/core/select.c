@@ -17,14 +17,20 @@ void ckv_keep_init(ckv_keep *keep, int32_t *positions, size_t capacity, int32_t 
 	}
 }
 
+int32_t ckv_row_head(const ckv_ctx *ctx, int32_t head) { return ctx->hand ? ctx->hand->first_head + head : head; }
+
+int32_t ckv_row_position(const ckv_ctx *ctx, int32_t head, int32_t row) {
+	return ctx->hand ? ctx->hand->positions[(size_t)head * ctx->hand->stride + (size_t)row] : row;
+}
+
 /* A decision must not hang on NaN or infinity, wherever it came from. */
 static ckv_status check_finite(ckv_ctx *ctx, const float *scores, int32_t n_heads, int32_t n_tokens, int32_t layer) {
 	size_t n = (size_t)n_heads * (size_t)n_tokens;
 	for (size_t i = 0; i < n; i++) {
 		if (!isfinite(scores[i])) {
-			return ckv_fail(&ctx->error, CKV_ERR_NUMERIC,
-			                "layer %d, KV head %zu, token %zu: the score is not a finite number", layer,
-			                i / (size_t)n_tokens, i % (size_t)n_tokens);
+			int32_t head = (int32_t)(i / (size_t)n_tokens), row = (int32_t)(i % (size_t)n_tokens);
+			return ckv_fail(&ctx->error, CKV_ERR_NUMERIC, "layer %d, KV head %d, token %d: the score is not a finite number",
+			                layer, ckv_row_head(ctx, head), ckv_row_position(ctx, head, row));
 		}
 	}
 	return CKV_OK;
@@ -40,7 +46,7 @@ ckv_status ckv_layer_check(const ckv_layer *layer, ckv_error *error) {
 	return status;
 }
 
-static ckv_status run_scorer(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, float *scores) {
+ckv_status ckv_scorer_run(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, float *scores) {
 	ckv_needs needs = ckv_scorer_needs(ctx->scorer, &ctx->params);
 	if (needs.flags & CKV_NEED_VALUES) {
 		ckv_status status = ckv_view_check(&layer->v, "values", layer->index, &ctx->error);
@@ -88,7 +94,7 @@ ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, fl
 	if (!own) {
 		return CKV_ERR_NOMEM;
 	}
-	status = run_scorer(ctx, layer, n_keep, own);
+	status = ckv_scorer_run(ctx, layer, n_keep, own);
 	if (status == CKV_OK) {
 		memcpy(scores, own, n * row);
 	}
@@ -96,7 +102,7 @@ ckv_status ckv_score(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, fl
 }
 
 /* Exact mode: sinks and window are kept first, cut to the sinks and then the newest when the budget is smaller than both. */
-static void protect(const ckv_params *params, ckv_selection *s) {
+void ckv_selection_protect(const ckv_params *params, ckv_selection *s) {
 	s->lo = 0;
 	s->hi = s->n_tokens;
 	s->n_open = s->n_keep;
@@ -114,10 +120,8 @@ static void protect(const ckv_params *params, ckv_selection *s) {
 	}
 }
 
-/* n_keep, the fraction kept, and whether the cache is left whole (the selector is then "all"). scorer is NULL when the
- * scores are the caller's. */
-static ckv_status plan(ckv_ctx *ctx, ckv_budget budget, const ckv_scorer *scorer, ckv_selection *s,
-                       const ckv_selector **selector) {
+ckv_status ckv_selection_plan(ckv_ctx *ctx, ckv_budget budget, const ckv_scorer *scorer, ckv_selection *s,
+                              const ckv_selector **selector) {
 	const ckv_params *p = &ctx->params;
 	int32_t n = s->n_tokens;
 	*selector = ctx->selector;
@@ -146,7 +150,7 @@ static ckv_status plan(ckv_ctx *ctx, ckv_budget budget, const ckv_scorer *scorer
 		s->reason = CKV_KEPT_ALL_BUDGET;
 		*selector = p->reference ? &ckv_selector_all : *selector;
 	}
-	protect(p, s);
+	ckv_selection_protect(p, s);
 	return CKV_OK;
 }
 
@@ -164,6 +168,18 @@ static ckv_status check_capacity(ckv_ctx *ctx, const ckv_selector *selector, con
 	return CKV_OK;
 }
 
+void ckv_keep_set(ckv_keep *keep, int32_t n_lists, const int32_t *offsets, ckv_reason reason) {
+	keep->n_lists = n_lists;
+	keep->n_positions = (size_t)offsets[n_lists];
+	keep->reason = reason;
+	keep->attention_kept = -1.0f;
+	keep->n_keep = 0;
+	for (int32_t i = 0; i < n_lists; i++) {
+		int32_t length = offsets[i + 1] - offsets[i];
+		keep->n_keep = length > keep->n_keep ? length : keep->n_keep;
+	}
+}
+
 static ckv_status run_selector(ckv_ctx *ctx, const ckv_selector *selector, const ckv_selection *s, ckv_keep *keep) {
 	int32_t *offsets = keep->offsets;
 	if (!ckv_scratch(ctx, SLOT_KEYS, (size_t)s->n_tokens, sizeof(uint64_t))) {
@@ -179,15 +195,7 @@ static ckv_status run_selector(ckv_ctx *ctx, const ckv_selector *selector, const
 	if (status) {
 		return status;
 	}
-	keep->n_lists = selector->lists(&ctx->params, s);
-	keep->n_positions = (size_t)offsets[keep->n_lists];
-	keep->reason = s->reason;
-	keep->attention_kept = -1.0f;
-	keep->n_keep = 0;
-	for (int32_t i = 0; i < keep->n_lists; i++) {
-		int32_t length = offsets[i + 1] - offsets[i];
-		keep->n_keep = length > keep->n_keep ? length : keep->n_keep;
-	}
+	ckv_keep_set(keep, selector->lists(&ctx->params, s), offsets, s->reason);
 	return CKV_OK;
 }
 
@@ -222,12 +230,13 @@ ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, c
 	}
 	ckv_selection s = {.n_heads = layer->k.n_heads,
 	                   .n_tokens = layer->k.n_tokens,
+	                   .n_whole = layer->k.n_tokens,
 	                   .layer = layer->index,
 	                   .n_layers = layer->n_layers,
 	                   .n_chunks = ckv_chunk_count(ctx, layer->k.n_tokens)};
 	const ckv_selector *selector;
 	status = ckv_chunks_check(ctx, s.n_tokens);
-	status = status ? status : plan(ctx, budget, ctx->scorer, &s, &selector);
+	status = status ? status : ckv_selection_plan(ctx, budget, ctx->scorer, &s, &selector);
 	status = status ? status : check_capacity(ctx, selector, &s, keep);
 	if (status) {
 		return status;
@@ -238,7 +247,7 @@ ckv_status ckv_select(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, c
 		if (!scores) {
 			return CKV_ERR_NOMEM;
 		}
-		status = run_scorer(ctx, layer, s.n_keep, scores);
+		status = ckv_scorer_run(ctx, layer, s.n_keep, scores);
 		if (status) {
 			return status;
 		}
@@ -261,11 +270,14 @@ ckv_status ckv_select_scores(ckv_ctx *ctx, const float *scores, int32_t n_heads,
 		return ckv_fail(&ctx->error, CKV_ERR_ARG, "ckv_select_scores needs scores of %d heads and %d tokens, and a result",
 		                n_heads, n_tokens);
 	}
-	ckv_selection s = {
-	    .scores = scores, .n_heads = n_heads, .n_tokens = n_tokens, .n_chunks = ckv_chunk_count(ctx, n_tokens)};
+	ckv_selection s = {.scores = scores,
+	                   .n_heads = n_heads,
+	                   .n_tokens = n_tokens,
+	                   .n_whole = n_tokens,
+	                   .n_chunks = ckv_chunk_count(ctx, n_tokens)};
 	const ckv_selector *selector;
 	ckv_status status = ckv_chunks_check(ctx, n_tokens);
-	status = status ? status : plan(ctx, budget, NULL, &s, &selector);
+	status = status ? status : ckv_selection_plan(ctx, budget, NULL, &s, &selector);
 	status = status ? status : check_capacity(ctx, selector, &s, keep);
 	status = status ? status : check_finite(ctx, scores, n_heads, n_tokens, 0);
 	return status ? status : run_selector(ctx, selector, &s, keep);

@@ -26,7 +26,7 @@ ckv_status ckv_each_row(ckv_ctx *ctx, const ckv_view *view, int32_t head, const 
 			for (size_t c = 0; c < d; c++) {
 				if (!isfinite(row[c])) {
 					return ckv_fail(&ctx->error, CKV_ERR_NUMERIC, "layer %d, KV head %d, token %d: NaN or infinity in %s",
-					                layer, head, t + i, what);
+					                layer, ckv_row_head(ctx, head), ckv_row_position(ctx, head, t + i), what);
 				}
 			}
 			ckv_status status = visit(user, t + i, row);

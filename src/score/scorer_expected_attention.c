@@ -188,7 +188,7 @@ static ckv_status score(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, fl
 	if (ckv_moments_read(layer->moments, j.mean, j.covariance) == 0) {
 		return ckv_fail(&ctx->error, CKV_ERR_ARG, "layer %d: no query was added to the moments", layer->index);
 	}
-	turn(&j, layer->k.n_tokens, ctx->params.future);
+	turn(&j, layer->next_position ? layer->next_position : layer->k.n_tokens, ctx->params.future);
 	status = ckv_parallel(ctx, layer->k.n_heads, one_head, &j);
 	if (status == CKV_OK) {
 		crown_sinks(&j);

@@ -107,8 +107,8 @@ static ckv_status load(ckv_ctx *ctx, job *j, const ckv_view *view, int32_t head,
 	ckv_view_decode(ctx->kernels, view, head, first, (int32_t)(2 * j->lag), j->rows);
 	for (size_t i = 0; i < 2 * j->lag * j->dim; i++) {
 		if (!isfinite(j->rows[i])) {
-			return ckv_fail(&ctx->error, CKV_ERR_NUMERIC, "layer %d, KV head %d, token %zu: NaN or infinity", layer, head,
-			                (size_t)first + i / j->dim);
+			return ckv_fail(&ctx->error, CKV_ERR_NUMERIC, "layer %d, KV head %d, token %d: NaN or infinity", layer,
+			                ckv_row_head(ctx, head), ckv_row_position(ctx, head, first + (int32_t)(i / j->dim)));
 		}
 	}
 	return CKV_OK;

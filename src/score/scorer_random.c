@@ -13,10 +13,12 @@ static uint64_t mix(uint64_t x) {
 static ckv_status score(ckv_ctx *ctx, const ckv_layer *layer, int32_t n_keep, float *scores) {
 	(void)n_keep;
 	size_t n = (size_t)layer->k.n_tokens;
-	for (size_t g = 0; g < (size_t)layer->k.n_heads; g++) {
-		uint64_t stream = mix(mix((uint64_t)ctx->params.seed) ^ ((uint64_t)(uint32_t)layer->index << 32 | g));
+	for (int32_t g = 0; g < layer->k.n_heads; g++) {
+		uint32_t head = (uint32_t)ckv_row_head(ctx, g);
+		uint64_t stream = mix(mix((uint64_t)ctx->params.seed) ^ ((uint64_t)(uint32_t)layer->index << 32 | head));
 		for (size_t t = 0; t < n; t++) {
-			scores[g * n + t] = (float)(mix(stream + t) >> 40) * 0x1p-24f;
+			uint32_t token = (uint32_t)ckv_row_position(ctx, g, (int32_t)t);
+			scores[(size_t)g * n + t] = (float)(mix(stream + token) >> 40) * 0x1p-24f;
 		}
 	}
 	return CKV_OK;

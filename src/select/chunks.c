@@ -5,23 +5,34 @@
 
 static bool is_fixed(const ckv_params *params) { return strcmp(params->chunker, "fixed") == 0; }
 
+/* The first tokens of the chunks; NULL: they come every C tokens. Of rows in hand those that are left of one chunk of the
+ * layer make up a chunk. */
+static const int32_t *starts_of(const ckv_ctx *ctx, int32_t *n_chunks) {
+	if (ctx->hand && ctx->hand->starts) {
+		*n_chunks = ctx->hand->n_chunks;
+		return ctx->hand->starts;
+	}
+	*n_chunks = ctx->n_chunks;
+	return is_fixed(&ctx->params) ? NULL : ctx->slot[SLOT_STARTS];
+}
+
 int32_t ckv_chunk_most(const ckv_params *params) { return is_fixed(params) ? params->chunk : params->max_chunk; }
 
 int32_t ckv_chunk_count(const ckv_ctx *ctx, int32_t n_tokens) {
-	int32_t chunk = ctx->params.chunk;
-	return is_fixed(&ctx->params) ? n_tokens / chunk + (n_tokens % chunk != 0) : ctx->n_chunks;
+	int32_t chunk = ctx->params.chunk, n_chunks;
+	return starts_of(ctx, &n_chunks) ? n_chunks : n_tokens / chunk + (n_tokens % chunk != 0);
 }
 
 void ckv_chunk_range(const ckv_ctx *ctx, int32_t n_tokens, int32_t i, int32_t *start, int32_t *end) {
-	int32_t chunk = ctx->params.chunk;
-	const int32_t *starts = ctx->slot[SLOT_STARTS];
-	if (is_fixed(&ctx->params)) {
+	int32_t chunk = ctx->params.chunk, n_chunks;
+	const int32_t *starts = starts_of(ctx, &n_chunks);
+	if (!starts) {
 		*start = i * chunk;
 		*end = n_tokens - *start > chunk ? *start + chunk : n_tokens;
 		return;
 	}
 	*start = starts[i];
-	*end = i + 1 < ctx->n_chunks ? starts[i + 1] : n_tokens;
+	*end = i + 1 < n_chunks ? starts[i + 1] : n_tokens;
 }
 
 void ckv_chunk_open(const ckv_ctx *ctx, const ckv_selection *s, int32_t i, int32_t *first, int32_t *end) {
@@ -39,11 +50,11 @@ float ckv_chunk_mean(const float *x, int32_t first, int32_t end) {
 }
 
 int32_t ckv_chunk_of(const ckv_ctx *ctx, int32_t token) {
-	const int32_t *starts = ctx->slot[SLOT_STARTS];
-	if (is_fixed(&ctx->params)) {
+	int32_t low = 0, high;
+	const int32_t *starts = starts_of(ctx, &high);
+	if (!starts) {
 		return token / ctx->params.chunk;
 	}
-	int32_t low = 0, high = ctx->n_chunks;
 	while (high - low > 1) {
 		int32_t middle = low + (high - low) / 2;
 		if (starts[middle] <= token) {

@@ -12,7 +12,7 @@
 extern const ckv_selector ckv_selector_topk;
 
 static bool falls_back(const ckv_params *params, const ckv_selection *s) {
-	return params->reference && strcmp(params->chunker, "fixed") == 0 && s->n_tokens < params->chunk;
+	return params->reference && strcmp(params->chunker, "fixed") == 0 && s->n_whole < params->chunk;
 }
 
 static int32_t lists(const ckv_params *params, const ckv_selection *s) { return falls_back(params, s) ? s->n_heads : 1; }
@@ -57,7 +57,8 @@ static ckv_status score_chunks(ckv_ctx *ctx, const ckv_selection *s, const float
 		ckv_chunk_open(ctx, s, c->first + i, &first, &end);
 		c->score[i] = ckv_chunk_mean(sums, first, end);
 		if (!isfinite(c->score[i])) {
-			return ckv_fail(&ctx->error, CKV_ERR_NUMERIC, "the scores of chunk %d overflow when summed", c->first + i);
+			return ckv_fail(&ctx->error, CKV_ERR_NUMERIC, "the scores of the chunk at token %d overflow when summed",
+			                ckv_row_position(ctx, 0, first));
 		}
 	}
 	return CKV_OK;

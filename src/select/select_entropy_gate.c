@@ -85,8 +85,8 @@ static ckv_status measure(gate *g, ckv_ctx *ctx, const float *sums) {
 		c->score = g->scores[i] = ckv_chunk_mean(sums, c->first, c->end);
 		c->entropy = entropy(sums + c->first, c->end - c->first);
 		if (!isfinite(c->score) || !isfinite(c->entropy)) {
-			return ckv_fail(&ctx->error, CKV_ERR_NUMERIC, "the scores of tokens %d to %d overflow when summed", c->first,
-			                c->end - 1);
+			return ckv_fail(&ctx->error, CKV_ERR_NUMERIC, "the scores of tokens %d to %d overflow when summed",
+			                ckv_row_position(ctx, 0, c->first), ckv_row_position(ctx, 0, c->end - 1));
 		}
 		g->values[i] = (double)c->score;
 	}

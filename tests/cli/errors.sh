@@ -68,6 +68,10 @@ expect 2 'question with -p' run -m x.gguf -f - --question-agnostic
 expect 2 "no policy 'nonsense'; the nearest is" policies nonsense
 expect 2 "nearest is 'chunkkv'" policies chunkvk
 expect 2 "not 'snapkv' too" policies chunkkv snapkv
+expect 2 'grace=99999 is out of range: 0 to 65536' policies chunkkv:grace=99999
+expect 2 "with --ctx-budget: there is no streaming policy 'camm'; the nearest is 'cam'" policies camm
+expect 2 '^chunkkv: merge=sim_weighted needs chunk=1' policies cam:chunk=2
+expect 2 "^chunkkv: kernel=4 must be odd" policies adakv:kernel=4
 
 "$chunkkv" nonsense >out 2>err
 [ $? = 2 ] && grep -q "no command 'nonsense'" err && n_passed=$((n_passed + 1)) || n_failed=$((n_failed + 1))
@@ -82,6 +86,33 @@ for words in --help 'run --help' 'policies --help' --version policies 'policies 
 		echo "FAILED: chunkkv $words"
 	fi
 done
+
+# shows PATTERN ARGUMENT ...: what is printed has such a line.
+shows() {
+	pattern=$1
+	shift
+	if "$chunkkv" "$@" 2>err | grep -qE -- "$pattern" && [ ! -s err ]; then
+		n_passed=$((n_passed + 1))
+	else
+		n_failed=$((n_failed + 1))
+		printf 'FAILED: chunkkv %s does not show: %s\n' "$*" "$pattern"
+	fi
+}
+
+shows '^policies that --ctx-budget uses' policies
+shows '^  cam  ' policies
+shows '^ +scorer=attn_mass chunk=8 ' policies
+shows '^scorers with --ctx-budget' policies
+shows '^parameters with --ctx-budget' policies
+shows '^chunkkv: ' policies chunkkv
+shows '^chunkkv, with --ctx-budget: ' policies chunkkv
+shows '^  chunk=10 ' policies chunkkv
+shows '^  chunk=8 ' policies chunkkv
+shows '^  grace=9 ' policies chunkkv:grace=9
+shows "^not without --ctx-budget: there is no parameter 'grace'" policies chunkkv:grace=9
+shows "^not with --ctx-budget: there is no streaming policy 'adakv'" policies adakv
+shows '^cam, with --ctx-budget: ' policies cam
+shows '^  layers=pyramid ' policies pyramidkv:beta=2.5
 
 if [ -n "$model" ]; then
 	head -c 5000000 "$model" >short.gguf

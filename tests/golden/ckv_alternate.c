@@ -55,8 +55,8 @@ static void answer_free(answer *a) {
 
 static size_t n_scores(const side *s) { return (size_t)s->in.n_heads * (size_t)s->in.n_tokens; }
 
-static bool ask_layer(const side *s, const ckv_layer *layer, double ratio, replay *r, answer *a, note *why) {
-	subject from = {layer, {NULL, s->in.n_heads, s->in.n_tokens}};
+static bool ask_layer(const side *s, const ckv_layer *layer, const press *p, double ratio, replay *r, answer *a, note *why) {
+	subject from = {layer, {NULL, s->in.n_heads, s->in.n_tokens}, p->block, p->target};
 	a->scores = malloc(n_scores(s) * sizeof *a->scores);
 	bool ok = a->scores || note_set(why, "no memory for the scores");
 	return ok && replay_score(r, layer, ratio, a->scores, n_scores(s), why) &&
@@ -64,24 +64,24 @@ static bool ask_layer(const side *s, const ckv_layer *layer, double ratio, repla
 }
 
 /* All that a press does of a side, from the queries on. The answer is to be freed in any case. */
-static bool ask(const side *s, const ckv_params *policy, double ratio, replay *r, answer *a, note *why) {
+static bool ask(const side *s, const press *p, double ratio, replay *r, answer *a, note *why) {
 	observed seen;
 	*a = (answer){.scores = NULL};
-	if (!observed_open(&seen, &s->in, policy, r, why)) {
+	if (!observed_open(&seen, &s->in, &p->policy, r, why)) {
 		return false;
 	}
-	bool ok = ask_layer(s, &seen.layer, ratio, r, a, why);
+	bool ok = ask_layer(s, &seen.layer, p, ratio, r, a, why);
 	observed_close(&seen);
 	return ok;
 }
 
-static bool ask_alone(const side *s, const ckv_params *policy, double ratio, answer *a, note *why) {
+static bool ask_alone(const side *s, const press *p, double ratio, answer *a, note *why) {
 	replay r;
 	*a = (answer){.scores = NULL};
-	if (!replay_open(&r, policy, why)) {
+	if (!replay_open(&r, &p->policy, why)) {
 		return false;
 	}
-	bool ok = ask(s, policy, ratio, &r, a, why);
+	bool ok = ask(s, p, ratio, &r, a, why);
 	replay_close(&r);
 	return ok;
 }
@@ -97,26 +97,26 @@ static bool same(const side *s, const answer *alone, const answer *found, note *
 	return true;
 }
 
-static bool by_turns(const side *sides, const ckv_params *policy, const answer *alone, note *why) {
+static bool by_turns(const side *sides, const press *p, const answer *alone, note *why) {
 	replay r;
-	bool ok = replay_open(&r, policy, why);
+	bool ok = replay_open(&r, &p->policy, why);
 	for (int i = 0; i < TURNS && ok; i++) {
 		answer found;
 		int s = i % SIDES;
-		ok = ask(&sides[s], policy, ratios[s], &r, &found, why) && same(&sides[s], &alone[s], &found, why);
+		ok = ask(&sides[s], p, ratios[s], &r, &found, why) && same(&sides[s], &alone[s], &found, why);
 		answer_free(&found);
 	}
 	replay_close(&r);
 	return ok;
 }
 
-static bool alternate(const side *sides, const ckv_params *policy, note *why) {
+static bool alternate(const side *sides, const press *p, note *why) {
 	answer alone[SIDES] = {{.scores = NULL}, {.scores = NULL}};
 	bool ok = true;
 	for (int i = 0; i < SIDES && ok; i++) {
-		ok = ask_alone(&sides[i], policy, ratios[i], &alone[i], why);
+		ok = ask_alone(&sides[i], p, ratios[i], &alone[i], why);
 	}
-	ok = ok && by_turns(sides, policy, alone, why);
+	ok = ok && by_turns(sides, p, alone, why);
 	for (int i = 0; i < SIDES; i++) {
 		answer_free(&alone[i]);
 	}
@@ -131,7 +131,7 @@ static void replay_press(const side *sides, const char *name, json_t *entry, tal
 		tally_add(counts, p.label, SKIPPED, 1);
 		return;
 	}
-	if (ok && alternate(sides, &p.policy, &why)) {
+	if (ok && alternate(sides, &p, &why)) {
 		tally_add(counts, p.label, PASSED, 1);
 	} else {
 		tally_fail(counts, p.label, (place){sides[0].file.folder, name, -1.0}, why.text);

@@ -10,6 +10,7 @@
 #include "casefile.h"
 #include "kvpress.h"
 #include "tally.h"
+#include "veloxquant.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -24,8 +25,8 @@ static const struct {
 	const char *kind;
 	void (*replay)(const casefile *file, tally *counts);
 } kinds[] = {
-    {"layer", kvpress_replay_layer},
-    {"tables", kvpress_replay_tables},
+    {"layer", kvpress_replay_layer},      {"tables", kvpress_replay_tables}, {"evict", veloxquant_replay_stream},
+    {"layers", veloxquant_replay_stream}, {"edge", veloxquant_replay_edges}, {"functions", veloxquant_replay_functions},
 };
 
 /* Outputs of kinds that nothing here replays yet count as one for each case. */

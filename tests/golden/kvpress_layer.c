@@ -4,6 +4,7 @@
 #include "observed.h"
 #include "press.h"
 #include "replay.h"
+#include "rotated.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +77,7 @@ static bool decide(const task *t, const json_t *output, double ratio, note *why)
 	if (!read_status(output, &tied, why) || !press_kept(t->press, t->job->file, in, output, &expected, why)) {
 		return false;
 	}
-	subject from = {&t->seen->layer, {NULL, in->n_heads, in->n_tokens}};
+	subject from = {&t->seen->layer, {NULL, in->n_heads, in->n_tokens}, t->press->block, t->press->target};
 	bool ok = replay_select(t->runs, &from, ratio, &found, &reason, why);
 	if (ok) {
 		ok = reason == CKV_SELECTED || note_set(why, "nothing was selected: %s", ckv_reason_text(reason));
@@ -87,11 +88,28 @@ static bool decide(const task *t, const json_t *output, double ratio, note *why)
 	return ok;
 }
 
+/* The kept keys where they are turned, which is an output of its own. */
+static void replay_rotated(const task *t, const json_t *output, double ratio) {
+	const inputs *in = &t->job->in;
+	char label[TALLY_LABEL];
+	note why = {""};
+	snprintf(label, sizeof label, "keys of %s%s", t->press->name, in->layer.rope.n_dims ? "" : ": no queries_prerope");
+	if (in->layer.rope.n_dims == 0) {
+		tally_add(t->job->counts, label, SKIPPED, 1);
+		return;
+	}
+	bool ok = rotated_agree(t->press, t->job->file, in, output, &why);
+	count(t, label, ratio, ok, &why);
+}
+
 static void replay_output(const task *t, const json_t *output) {
 	note why = {""};
 	double ratio = -1.0;
-	bool ok = field_number(output, "ratio", &ratio, &why) && decide(t, output, ratio, &why);
+	bool ok = (t->press->target || field_number(output, "ratio", &ratio, &why)) && decide(t, output, ratio, &why);
 	count(t, t->press->label, ratio, ok, &why);
+	if (t->press->rerotates) {
+		replay_rotated(t, output, ratio);
+	}
 }
 
 /* -------------------------------------------------------------------------------------------------- scores */

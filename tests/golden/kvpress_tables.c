@@ -51,7 +51,7 @@ static bool check_tokens(const table *t, note *why) {
 /* n chunks of one token each, in one head: the number of positions is the number of chunks. */
 static bool check_chunks_of(const table *t, replay *r, const float *scores, int32_t n, note *why) {
 	kept found;
-	subject from = {NULL, {scores, 1, n}};
+	subject from = {.by = {scores, 1, n}};
 	if (!replay_select(r, &from, t->ratio, &found, NULL, why)) {
 		return false;
 	}

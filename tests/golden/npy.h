@@ -9,7 +9,7 @@
 
 typedef enum npy_type { NPY_F4, NPY_F2, NPY_I4 } npy_type;
 
-enum { NPY_MAX_RANK = 4 };
+enum { NPY_MAX_RANK = 5 };
 
 typedef struct npy {
 	npy_type type;

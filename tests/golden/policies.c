@@ -24,10 +24,9 @@ static const struct {
 static const struct {
 	const char *kind, *selector;
 } selectors[] = {
-    {"scorer", "topk"},
-    {"chunkkv", "chunk"},
-    {"entropy_gated", "entropy_gate"},
-    {"adakv", "adaptive_head"},
+    {"scorer", "topk"},         {"chunkkv", "chunk"}, {"entropy_gated", "entropy_gate"},
+    {"adakv", "adaptive_head"}, {"block", "topk"},    {"decoding", "topk"},
+    {"rerotation", "topk"},
 };
 
 /* Parameters of presses and where they go. */

@@ -24,7 +24,36 @@ static bool read_lists(press *p, note *why) {
 
 static press_ties ties_of(const press *p) {
 	static const press_ties by_lists[] = {[PER_HEAD] = TIED_SCORES, [SHARED] = TIED_CHUNKS, [RAGGED] = TIED_TOGETHER};
-	return strcmp(p->kind, "entropy_gated") == 0 ? TIED_COUNT : by_lists[p->lists];
+	bool moving = p->block && strcmp(p->policy.scorer, "knorm") != 0; /* scores hang on what else is in hand */
+	return moving || strcmp(p->kind, "entropy_gated") == 0 ? TIED_COUNT : by_lists[p->lists];
+}
+
+/* How it goes about it, beside the policy; the name for that, or NULL when there is nothing. */
+static bool read_way(press *p, json_t *params, const char **name, note *why) {
+	*name = p->kind;
+	if (strcmp(p->kind, "block") == 0) {
+		return field_int(params, "block_size", 1, &p->block, why);
+	}
+	if (strcmp(p->kind, "decoding") == 0) {
+		return field_int(params, "target_size", 1, &p->target, why);
+	}
+	p->rerotates = strcmp(p->kind, "rerotation") == 0;
+	*name = p->rerotates ? p->kind : NULL;
+	return true;
+}
+
+/* The policy is told of everything else. */
+static bool read_policy(press *p, const char *scorer, const char *selector, json_t *params, note *why) {
+	json_t *rest = json_copy(params);
+	if (!rest) {
+		return note_set(why, "no memory");
+	}
+	if (p->block || p->target) {
+		json_object_del(rest, p->block ? "block_size" : "target_size");
+	}
+	bool ok = policy_params(scorer, selector, rest, &p->policy, why);
+	json_decref(rest);
+	return ok;
 }
 
 bool press_read(press *p, const char *name, json_t *entry, note *why) {
@@ -50,8 +79,10 @@ bool press_read(press *p, const char *name, json_t *entry, note *why) {
 		return true;
 	}
 	p->covered = true;
-	snprintf(p->label, sizeof p->label, "%s of %s", selector, p->scored_by);
-	if (!read_lists(p, why) || !policy_params(scorer, selector, params, &p->policy, why)) {
+	const char *way;
+	bool ok = read_way(p, params, &way, why);
+	snprintf(p->label, sizeof p->label, "%s of %s", way ? way : selector, p->scored_by);
+	if (!ok || !read_lists(p, why) || !read_policy(p, scorer, selector, params, why)) {
 		return false;
 	}
 	p->ties = ties_of(p);

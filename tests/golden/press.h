@@ -26,6 +26,9 @@ typedef struct press {
 	press_lists lists;
 	press_ties ties;
 	ckv_params policy;
+	int32_t block;     /* tokens in a block; 0: all at once */
+	int32_t target;    /* tokens to keep; 0: by the ratio of an output */
+	bool rerotates;    /* the kept keys are turned, and stored with the positions */
 	tolerance allowed; /* of scores */
 	char label[TALLY_LABEL];
 } press;

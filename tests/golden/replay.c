@@ -68,6 +68,20 @@ bool replay_score(replay *r, const ckv_layer *layer, double ratio, float *scores
 
 /* ------------------------------------------------------------------------------------- kept positions */
 
+static const char *call_of(const subject *from) {
+	return from->by.scores ? "ckv_select_scores" : from->block ? "ckv_select_blocks" : "ckv_select";
+}
+
+static ckv_status call(ckv_ctx *ctx, const subject *from, double ratio, ckv_keep *keep) {
+	ckv_budget budget = from->target ? ckv_keep_tokens(from->target) : ckv_remove_fraction(ratio);
+	const score_table *by = &from->by;
+	if (by->scores) {
+		return ckv_select_scores(ctx, by->scores, by->n_heads, by->n_tokens, budget, keep);
+	}
+	return from->block ? ckv_select_blocks(ctx, from->layer, budget, from->block, keep)
+	                   : ckv_select(ctx, from->layer, budget, keep);
+}
+
 /* One run; `found` is to be freed in any case. */
 static bool select_once(replay *r, int run, const subject *from, double ratio, kept *found, ckv_reason *reason, note *why) {
 	size_t heads = (size_t)from->by.n_heads, tokens = (size_t)from->by.n_tokens;
@@ -76,20 +90,16 @@ static bool select_once(replay *r, int run, const subject *from, double ratio, k
 	}
 	ckv_keep keep;
 	ckv_keep_init(&keep, found->positions, heads * tokens, found->offsets);
-	ckv_budget budget = ckv_remove_fraction(ratio);
-	const score_table *by = &from->by;
-	ckv_ctx *ctx = r->ctx[run];
-	ckv_status status = by->scores ? ckv_select_scores(ctx, by->scores, by->n_heads, by->n_tokens, budget, &keep)
-	                               : ckv_select(ctx, from->layer, budget, &keep);
+	ckv_status status = call(r->ctx[run], from, ratio, &keep);
 	if (status != CKV_OK) {
-		return replay_refused(r, run, by->scores ? "ckv_select_scores" : "ckv_select", status, why);
+		return replay_refused(r, run, call_of(from), status, why);
 	}
-	if (keep.n_lists < 1 || keep.n_lists > by->n_heads || keep.n_positions > heads * tokens) {
+	if (keep.n_lists < 1 || (size_t)keep.n_lists > heads || keep.n_positions > heads * tokens) {
 		return note_set(why, "%d lists of %zu positions cannot be", keep.n_lists, keep.n_positions);
 	}
 	found->n_lists = keep.n_lists;
 	*reason = keep.reason;
-	return kept_offsets_valid(found, keep.n_positions, why) && kept_valid(found, by->n_tokens, why);
+	return kept_offsets_valid(found, keep.n_positions, why) && kept_valid(found, from->by.n_tokens, why);
 }
 
 /* A further run, which must find the same. */

@@ -32,9 +32,11 @@ bool replay_score(replay *r, const ckv_layer *layer, double ratio, float *scores
 typedef struct subject {
 	const ckv_layer *layer; /* used when `by.scores` is NULL */
 	score_table by;
+	int32_t block;  /* above 0: of the layer, in blocks of so many tokens */
+	int32_t target; /* above 0: so many tokens are to be kept, whatever the ratio */
 } subject;
 
-/* ckv_select or ckv_select_scores with the fraction `ratio` removed. `reason` may be NULL. */
+/* ckv_select, ckv_select_blocks or ckv_select_scores with the fraction `ratio` removed. `reason` may be NULL. */
 bool replay_select(replay *r, const subject *from, double ratio, kept *found, ckv_reason *reason, note *why);
 
 #endif

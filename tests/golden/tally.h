@@ -7,7 +7,7 @@
 
 typedef enum verdict { PASSED, FAILED, SKIPPED, N_VERDICTS } verdict;
 
-enum { TALLY_LABEL = 80, TALLY_ROWS = 128 };
+enum { TALLY_LABEL = 80, TALLY_ROWS = 192 };
 
 typedef struct tally_row {
 	char label[TALLY_LABEL];

@@ -382,6 +382,13 @@ selected select_layer(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget) {
 	return s;
 }
 
+selected select_blocks(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, int32_t block) {
+	selected s = selected_make(layer->k.n_heads, layer->k.n_tokens);
+	CHECK(ckv_select_blocks(ctx, layer, budget, block, &s.keep) == CKV_OK, "%s", ckv_ctx_message(ctx));
+	selected_finish(&s);
+	return s;
+}
+
 selected select_scores(ckv_ctx *ctx, const float *scores, int32_t n_heads, int32_t n_tokens, ckv_budget budget) {
 	selected s = selected_make(n_heads, n_tokens);
 	CHECK(ckv_select_scores(ctx, scores, n_heads, n_tokens, budget, &s.keep) == CKV_OK, "%s", ckv_ctx_message(ctx));

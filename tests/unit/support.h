@@ -137,8 +137,9 @@ typedef struct selected {
 	unsigned char *mask; /* [n_heads][n_tokens]: kept */
 } selected;
 
-/* ckv_select or ckv_select_scores, that must succeed; the lists must be well-formed. */
+/* ckv_select, ckv_select_blocks or ckv_select_scores, that must succeed; the lists must be well-formed. */
 selected select_layer(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget);
+selected select_blocks(ckv_ctx *ctx, const ckv_layer *layer, ckv_budget budget, int32_t block);
 selected select_scores(ckv_ctx *ctx, const float *scores, int32_t n_heads, int32_t n_tokens, ckv_budget budget);
 void selected_free(selected *s);
 

@@ -1,5 +1,7 @@
-/* ckv_rope_turn: rows turned by their position, and back. */
+/* ckv_rope_turn: rows turned by their position, and back; ckv_rope_close_gaps. */
 #include "support.h"
+
+#include "chunkkv/stream.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -165,6 +167,74 @@ static void rows_turn_together_as_they_do_alone(void **state) {
 	}
 }
 
+/* Row i goes from positions[i] to first + i; what lies between the rows stays. */
+static void gaps_close_as_rows_turn_one_by_one(void **state) {
+	enum { ROWS = 9, GAP = 3 };
+	rng r = {7};
+	(void)state;
+	for (int n = 0; n < 200; n++) {
+		turn_case c;
+		float closed[ROWS][MOST + GAP], alone[ROWS][MOST + GAP];
+		int32_t positions[ROWS], first = rng_chance(&r, 2) ? 0 : rng_range(&r, 0, 5000);
+		random_turn(&c, &r);
+		c.rope.interleaved = n % 2;
+		for (int i = 0; i < ROWS * (MOST + GAP); i++) {
+			closed[i / (MOST + GAP)][i % (MOST + GAP)] = rng_float(&r);
+		}
+		for (int i = 0; i < ROWS; i++) {
+			positions[i] = (i ? positions[i - 1] + 1 : first) + rng_range(&r, 0, 2) * rng_range(&r, 0, 400);
+		}
+		memcpy(alone, closed, sizeof alone);
+		for (int i = 0; i < ROWS; i++) {
+			ckv_rope_turn(&c.rope, first + i - positions[i], 1.0f, alone[i]);
+		}
+		ckv_rope_close_gaps(&c.rope, positions, ROWS, first, closed[0], MOST + GAP);
+		check_bits(alone[0], closed[0], ROWS * (MOST + GAP), "rows");
+		ckv_rope_close_gaps(&c.rope, positions, 0, first, closed[0], MOST + GAP);
+		check_bits(alone[0], closed[0], ROWS * (MOST + GAP), "no rows");
+	}
+}
+
+/* Keys turned by where they stood, then moved together, are keys turned by where they stand now. */
+static void closed_gaps_are_keys_of_the_new_positions(void **state) {
+	enum { ROWS = 7 };
+	rng r = {8};
+	(void)state;
+	for (int n = 0; n < 200; n++) {
+		turn_case c;
+		float moved[ROWS][MOST], fresh[ROWS][MOST];
+		int32_t positions[ROWS], first = rng_range(&r, 0, 40);
+		random_turn(&c, &r);
+		for (int i = 0; i < ROWS; i++) {
+			positions[i] = (i ? positions[i - 1] + 1 : first) + rng_range(&r, 0, 30);
+			for (int j = 0; j < MOST; j++) {
+				moved[i][j] = fresh[i][j] = rng_float(&r);
+			}
+			ckv_rope_turn(&c.rope, positions[i], 1.0f, moved[i]);
+			ckv_rope_turn(&c.rope, first + i, 1.0f, fresh[i]);
+		}
+		ckv_rope_close_gaps(&c.rope, positions, ROWS, first, moved[0], MOST);
+		for (int i = 0; i < ROWS * MOST; i++) {
+			double a = (double)fresh[i / MOST][i % MOST], b = (double)moved[i / MOST][i % MOST];
+			CHECK(fabs(a - b) <= 1e-4, "case %d, row %d, channel %d: %g instead of %g", n, i / MOST, i % MOST, b, a);
+		}
+	}
+}
+
+/* Not even a NaN changes, which a turn would spread. */
+static void a_key_that_does_not_move_keeps_its_bits(void **state) {
+	rng r = {9};
+	turn_case c;
+	float row[MOST];
+	const int32_t position = 17;
+	(void)state;
+	random_turn(&c, &r);
+	c.row[0] = NAN;
+	memcpy(row, c.row, sizeof row);
+	ckv_rope_close_gaps(&c.rope, &position, 1, 17, row, MOST);
+	check_bits(c.row, row, MOST, "the same position");
+}
+
 int main(void) {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(turning_matches_a_computation_in_double),
@@ -173,6 +243,9 @@ int main(void) {
 	    cmocka_unit_test(products_depend_on_the_distance_only),
 	    cmocka_unit_test(nothing_turns_at_position_zero_or_without_dimensions),
 	    cmocka_unit_test(rows_turn_together_as_they_do_alone),
+	    cmocka_unit_test(gaps_close_as_rows_turn_one_by_one),
+	    cmocka_unit_test(closed_gaps_are_keys_of_the_new_positions),
+	    cmocka_unit_test(a_key_that_does_not_move_keeps_its_bits),
 	};
 	return cmocka_run_group_tests_name("rope", tests, NULL, NULL);
 }
