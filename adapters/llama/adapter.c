@@ -92,6 +92,8 @@ ckv_status ckv_llama_create_params(ckv_llama **ckv, const ckv_params *params, co
 	memset(made, 0, sizeof *made);
 	made->core = core;
 	made->allocator = allocator;
+	made->n_threads = options ? options->n_threads : 0;
+	made->cpu_disable = options ? options->cpu_disable : 0;
 	*ckv = made;
 	return CKV_OK;
 }
@@ -100,6 +102,7 @@ void ckv_llama_free(ckv_llama *ckv) {
 	if (!ckv) {
 		return;
 	}
+	ckv_llama_bounded_free(ckv);
 	ckv_llama_observe_clear(ckv);
 	ckv_llama_drop(ckv);
 	ckv_llama_hide_free(ckv);

@@ -11,10 +11,11 @@ typedef struct job {
 	ckv_llama *ckv;
 	struct llama_context *ctx;
 	ckv_budget budget;
-	int32_t n_tokens, n_layers; /* layers that are compressed */
-	bool sliding;               /* and others with a window, left alone */
-	layer_keep *keep;           /* [n_layers] */
-	ckv_budget *budgets;        /* [n_layers] */
+	int32_t n_seen, n_tokens; /* so far, and of those still there */
+	int32_t n_layers;         /* that are compressed */
+	bool sliding;             /* and others with a window, left alone */
+	layer_keep *keep;         /* [n_layers] */
+	ckv_budget *budgets;      /* [n_layers] */
 	float *queries;
 	int32_t n_cells; /* of the longest layer */
 	int no_slope;
@@ -41,7 +42,7 @@ static const struct {
     {FLAW_TORN, CKV_ERR_STATE, "a decode broke off in sums that can't be taken back: observe from the first token"},
 };
 
-static ckv_status check_flaws(ckv_llama *ckv) {
+ckv_status ckv_llama_check_flaws(ckv_llama *ckv) {
 	if (ckv->seen.flaw == FLAW_CORE) {
 		return ckv_llama_fail(ckv, ckv->seen.error.status, "%s", ckv->seen.error.message);
 	}
@@ -64,15 +65,16 @@ static ckv_status check_flaws(ckv_llama *ckv) {
 static ckv_status check_tokens(job *j, llama_seq_id seq) {
 	ckv_llama *ckv = j->ckv;
 	const observation *seen = &ckv->seen;
-	j->n_tokens = llama_memory_seq_pos_max(llama_get_memory(j->ctx), seq) + 1;
-	if (ckv_llama_observed_most(ckv) > j->n_tokens && ckv_llama_can_rewind(ckv)) {
-		ckv_llama_observe_rewind(ckv, j->n_tokens); /* a decode broke off, and llama.cpp took its tokens back */
+	j->n_seen = llama_memory_seq_pos_max(llama_get_memory(j->ctx), seq) + 1;
+	if (ckv_llama_observed_most(ckv) > j->n_seen && ckv_llama_can_rewind(ckv)) {
+		ckv_llama_observe_rewind(ckv, j->n_seen); /* a decode broke off, and llama.cpp took its tokens back */
 	}
-	if (j->n_tokens < 1 || ckv_llama_observed_tokens(ckv) != j->n_tokens || ckv_llama_observed_most(ckv) != j->n_tokens) {
-		return ckv_llama_fail(ckv, CKV_ERR_STATE, "sequence %d has %d tokens, of which %d were observed", seq, j->n_tokens,
+	if (j->n_seen < 1 || ckv_llama_observed_tokens(ckv) != j->n_seen || ckv_llama_observed_most(ckv) != j->n_seen) {
+		return ckv_llama_fail(ckv, CKV_ERR_STATE, "sequence %d has %d tokens, of which %d were observed", seq, j->n_seen,
 		                      ckv_llama_observed_tokens(ckv));
 	}
-	int32_t fresh = j->n_tokens - seen->queries_from;
+	j->n_tokens = seen->layers[0].n_tokens;
+	int32_t fresh = j->n_seen - seen->queries_from;
 	if (seen->queries_from > 0 && fresh < seen->window) {
 		return ckv_llama_fail(ckv, CKV_ERR_STATE,
 		                      "after tokens were taken back %d new ones were observed; the window needs %d", fresh,
@@ -93,7 +95,7 @@ static ckv_status check_observed(job *j, llama_seq_id seq) {
 		    ckv, CKV_ERR_STATE,
 		    "sequence %d of this context was not observed: use ckv_llama_prefill, once for each compression", seq);
 	}
-	ckv_status status = check_flaws(ckv);
+	ckv_status status = ckv_llama_check_flaws(ckv);
 	return status ? status : check_tokens(j, seq);
 }
 
@@ -361,7 +363,7 @@ static void fill_report(job *j, ckv_llama_report *report, double score_s, double
 		ckv->report_kept[i] = j->keep[i].n_keep;
 	}
 	ckv_llama_report full = {.size = sizeof full,
-	                         .n_seen = j->n_tokens,
+	                         .n_seen = j->n_seen,
 	                         .n_cells = j->n_cells,
 	                         .n_layers = j->n_layers,
 	                         .layers = ckv->report_layers,
@@ -413,7 +415,7 @@ static ckv_status run(job *j, ckv_llama_report *report) {
 		status = status ? status : select_all(j);
 		t1 = now();
 		if (status == CKV_OK) {
-			status = ckv_llama_state_write(j->ckv, j->ctx, j->keep, j->n_layers, j->sliding, j->n_tokens, j->n_cells);
+			status = ckv_llama_state_write(j->ckv, j->ctx, j->keep, j->n_layers, j->sliding, j->n_seen, j->n_cells);
 		}
 	}
 	if (status == CKV_OK) {

@@ -23,7 +23,8 @@ typedef struct layer_view {
 	float scale, logit_cap;
 	bool sinks;       /* attention sinks learnt by the model take part in its softmax */
 	bool full;        /* the last query saw every token: not a sliding-window layer */
-	int32_t n_tokens; /* observed so far */
+	int32_t n_tokens; /* observed so far, and still there */
+	int32_t evicted;  /* gone since: the next token is of position n_tokens + evicted */
 	int32_t n_cells;  /* ahead of n_tokens between the two nodes of a ubatch */
 	int32_t *cells;   /* [n_cells] flat row index of each token, streams included */
 	int32_t cells_capacity;
@@ -37,6 +38,11 @@ typedef struct layer_view {
 	float *inv_freq;                     /* of rope */
 	const rotation *k_turned, *v_turned; /* what its rows were multiplied by before they were stored; NULL: nothing */
 } layer_view;
+
+/* A range of positions. */
+typedef struct lane_span {
+	int32_t first, end;
+} lane_span;
 
 /* Ways in which an observation can turn out useless; reported when it is to be used. */
 typedef enum flaw {
@@ -70,6 +76,7 @@ typedef struct observation {
 	llama_seq_id seq;
 	flaw flaw;
 	uint32_t needs; /* CKV_NEED_* */
+	bool ropes;     /* the rotation of every layer is wanted */
 	int32_t window, sinks;
 	int32_t n_embd;
 	int32_t queries_from; /* the ring holds queries of tokens from here on */
@@ -124,6 +131,35 @@ typedef struct layer_keep {
 	float attention_kept;
 } layer_keep;
 
+/* A sequence in a cache of fixed size. */
+typedef struct bounded {
+	bool active, broken; /* broken: something failed halfway, only beginning anew helps */
+	bool by_token;       /* keepers choose; else the one-shot policy, in blocks */
+	ckv_stream_params params;
+	struct llama_context *ctx;
+	llama_seq_id seq;
+	int32_t budget, interval, rotate;
+	int32_t n_rows, n_seen;
+	struct llama_batch batch; /* token NULL: none */
+	int32_t piece;            /* tokens decoded at once */
+	ckv_keeper **keepers;     /* [n_keepers], as the layers of the observation; NULL: of a window layer */
+	int32_t n_keepers;
+	int32_t *order; /* [n_rows] cells of all layers by label */
+	int32_t order_capacity;
+	int32_t unshown; /* newest tokens whose queries the keepers have not been shown */
+	lane_span *pins;
+	int32_t n_pins, pin_capacity;
+	/* Scratch of evictions. */
+	int32_t *victims, *leading; /* [n_rows] row indices: a layer's, its leader's */
+	uint8_t *marks;             /* [cells] */
+	size_t victims_size, leading_size, marks_size;
+	float *floats;
+	size_t floats_size;
+	uint8_t *bytes;
+	size_t bytes_size;
+	ckv_llama_stream_report report; /* the counters of it */
+} bounded;
+
 struct ckv_llama {
 	ckv_ctx *core;
 	ckv_allocator allocator;
@@ -136,6 +172,9 @@ struct ckv_llama {
 	ckv_llama_progress progress;
 	void *progress_user;
 	observation seen;
+	bounded bound;
+	int32_t n_threads; /* of the scoring */
+	uint32_t cpu_disable;
 	held_state held;
 	hiding hide;
 	uint64_t cache_alloc; /* added up anew in each ubatch, layer after layer */
@@ -173,10 +212,12 @@ int ckv_llama_residual(const struct ggml_tensor *node, const struct ggml_tensor 
 
 /* observe.c */
 bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user);
+/* The entry of a layer, made when it is new; NULL without memory. */
+layer_view *ckv_llama_find_layer(ckv_llama *ckv, int32_t index);
 void ckv_llama_observe_clear(ckv_llama *ckv);
 /* Takes tokens from position n on out of the observation. */
 void ckv_llama_observe_rewind(ckv_llama *ckv, int32_t n);
-/* Tokens of the observed sequence: as many as every layer has seen. */
+/* Tokens of the observed sequence, those that went since among them: as many as every layer has seen. */
 int32_t ckv_llama_observed_tokens(const ckv_llama *ckv);
 /* As many as some layer has seen: more than that when a decode broke off. */
 int32_t ckv_llama_observed_most(const ckv_llama *ckv);
@@ -215,6 +256,40 @@ void ckv_llama_kept_free(ckv_llama *ckv);
 
 /* chunks.c: tells the core where chunks end, from the tokens that were seen. */
 ckv_status ckv_llama_set_chunks(ckv_llama *ckv, const struct llama_model *model, int32_t n_tokens);
+
+/* Why what was observed can't be used, if so. */
+ckv_status ckv_llama_check_flaws(ckv_llama *ckv);
+
+/* prefill.c: decodes batch->n_tokens of tokens from a position on; batch comes from llama_batch_init with room for them. */
+ckv_status ckv_llama_decode_batch(ckv_llama *ckv, struct llama_context *ctx, struct llama_batch *batch, llama_seq_id seq,
+                                  const llama_token *tokens, int32_t position, bool last);
+
+/* evict.c: keepers. */
+/* Takes note of n tokens that were decoded; shows their queries to the keepers where they would be lost. */
+ckv_status ckv_llama_keepers_append(ckv_llama *ckv, int32_t n);
+/* Shows what was not shown yet. */
+ckv_status ckv_llama_keepers_observe(ckv_llama *ckv);
+/* Lets `least` rows go, or more, as many as `most`. */
+ckv_status ckv_llama_keepers_evict(ckv_llama *ckv, int32_t least, int32_t most);
+ckv_status ckv_llama_keepers_pin(ckv_llama *ckv, ckv_keeper *keeper);
+/* New ones, of the policy in hand, for the rows of those before. */
+ckv_status ckv_llama_keepers_adopt(ckv_llama *ckv, ckv_keeper *const *from, int32_t n);
+void ckv_llama_keepers_free(ckv_llama *ckv);
+/* moves.c: rows `victims` (ascending indices) of a layer are overwritten by those in the n cells that are to be freed, which
+ * bound.marks marks; the layer's list of cells afterwards has what is left. */
+ckv_status ckv_llama_move_rows(ckv_llama *ckv, layer_view *layer, const int32_t *victims, int32_t n);
+/* turn.c: the keys that are older than victims are turned towards the newest by as many positions. Before the list of cells
+ * is changed. */
+ckv_status ckv_llama_close_gaps(ckv_llama *ckv, layer_view *layer, const int32_t *victims, int32_t n);
+/* blocks.c: compresses everything to n_keep rows by the one-shot policy, and goes on observing. */
+ckv_status ckv_llama_block_evict(ckv_llama *ckv, int32_t n_keep);
+ckv_status ckv_llama_block_check(ckv_llama *ckv);
+/* bounded.c */
+void ckv_llama_bounded_free(ckv_llama *ckv);
+bool ckv_llama_is_sliding(const ckv_llama *ckv, const layer_view *layer);
+/* bounded_state.c: a checksum of the keys of the first layer that lets rows go, of any bytes. */
+ckv_status ckv_llama_sum_keys(ckv_llama *ckv, uint64_t *sum);
+uint64_t ckv_llama_sum_bytes(const void *data, size_t n);
 
 /* rows.c: the cache's rows as the core's views. */
 typedef struct host_rows {
@@ -256,9 +331,11 @@ ckv_status ckv_llama_state_check(ckv_llama *ckv, struct llama_context *ctx, cons
                                  bool sliding, int32_t n_tokens);
 /* Writes the kept rows as a state of n_cells cells into ckv->held; zeros beyond a list's end. Nothing else changes. */
 ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, const layer_keep *keep, int32_t n_layers,
-                                 bool sliding, int32_t n_tokens, int32_t n_cells);
+                                 bool sliding, int32_t n_seen, int32_t n_cells);
 /* The whole sequence by llama.cpp's own hand, into ckv->held. */
 ckv_status ckv_llama_state_copy(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq);
+/* Checksum of the first layer's keys of what is held, n_rows of them. */
+ckv_status ckv_llama_held_key_sum(ckv_llama *ckv, uint64_t *sum);
 /* Cells of what is held (of the global layers' cache). */
 uint32_t ckv_llama_held_cells(const ckv_llama *ckv);
 

@@ -23,8 +23,7 @@ static layer_view *get_layer(ckv_llama *ckv, int32_t index) {
 	return NULL;
 }
 
-/* The entry of a layer, made when it is new; NULL without memory. */
-static layer_view *find_layer(ckv_llama *ckv, int32_t index) {
+layer_view *ckv_llama_find_layer(ckv_llama *ckv, int32_t index) {
 	observation *seen = &ckv->seen;
 	int32_t at = 0;
 	while (at < seen->n_layers && seen->layers[at].index < index) {
@@ -77,9 +76,10 @@ void ckv_llama_observe_clear(ckv_llama *ckv) {
 
 int32_t ckv_llama_observed_tokens(const ckv_llama *ckv) {
 	const observation *seen = &ckv->seen;
-	int32_t n = seen->n_layers ? seen->layers[0].n_tokens : 0;
+	int32_t n = seen->n_layers ? seen->layers[0].n_tokens + seen->layers[0].evicted : 0;
 	for (int32_t i = 1; i < seen->n_layers; i++) {
-		n = seen->layers[i].n_tokens < n ? seen->layers[i].n_tokens : n;
+		int32_t own = seen->layers[i].n_tokens + seen->layers[i].evicted;
+		n = own < n ? own : n;
 	}
 	return n;
 }
@@ -87,7 +87,8 @@ int32_t ckv_llama_observed_tokens(const ckv_llama *ckv) {
 int32_t ckv_llama_observed_most(const ckv_llama *ckv) {
 	int32_t n = 0;
 	for (int32_t i = 0; i < ckv->seen.n_layers; i++) {
-		n = ckv->seen.layers[i].n_tokens > n ? ckv->seen.layers[i].n_tokens : n;
+		int32_t own = ckv->seen.layers[i].n_tokens + ckv->seen.layers[i].evicted;
+		n = own > n ? own : n;
 	}
 	return n;
 }
@@ -98,15 +99,16 @@ void ckv_llama_observe_rewind(ckv_llama *ckv, int32_t n) {
 	observation *seen = &ckv->seen;
 	for (int32_t i = 0; i < seen->n_layers; i++) {
 		layer_view *layer = &seen->layers[i];
-		if (layer->n_tokens > n) {
+		int32_t rows = n > layer->evicted ? n - layer->evicted : 0;
+		if (layer->n_tokens > rows) {
 			/* The ring has lost older queries: as many new tokens as the window is long must follow before it is whole
 			 * again. */
 			seen->queries_from = n;
 		}
-		for (int32_t t = n; t < layer->n_tokens && layer->similarity; t++) {
+		for (int32_t t = rows; t < layer->n_tokens && layer->similarity; t++) {
 			layer->similarity[t] = NAN;
 		}
-		layer->n_tokens = layer->n_cells = layer->n_tokens < n ? layer->n_tokens : n;
+		layer->n_tokens = layer->n_cells = layer->n_tokens < rows ? layer->n_tokens : rows;
 		layer->written = false;
 	}
 }
@@ -317,7 +319,7 @@ static flaw read_write(ckv_llama *ckv, const struct ggml_tensor *node) {
 	observation *seen = &ckv->seen;
 	int64_t n = node->src[1]->ne[0];
 	int32_t index = key_layer(node);
-	layer_view *layer = find_layer(ckv, index);
+	layer_view *layer = ckv_llama_find_layer(ckv, index);
 	if (!layer || n > INT32_MAX / 4 || !grow_cells(ckv, layer, (int32_t)n) || !reserve_rows(ckv, (int32_t)n)) {
 		return FLAW_MEMORY;
 	}

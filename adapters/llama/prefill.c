@@ -1,9 +1,8 @@
 /* The prompt through llama_decode in batches, observed; and a question after a compressed document, unobserved. */
 #include "adapters/llama/internal.h"
 
-/* batch comes from llama_batch_init with room for its n_tokens. */
-static ckv_status decode_batch(ckv_llama *ckv, struct llama_context *ctx, struct llama_batch *batch, llama_seq_id seq,
-                               const llama_token *tokens, int32_t position, bool last) {
+ckv_status ckv_llama_decode_batch(ckv_llama *ckv, struct llama_context *ctx, struct llama_batch *batch, llama_seq_id seq,
+                                  const llama_token *tokens, int32_t position, bool last) {
 	for (int32_t i = 0; i < batch->n_tokens; i++) {
 		batch->token[i] = tokens[i];
 		batch->pos[i] = position + i;
@@ -34,7 +33,7 @@ static ckv_status decode_all(ckv_llama *ckv, struct llama_context *ctx, llama_se
 	for (int32_t done = 0; done < n_tokens && status == CKV_OK; done += batch.n_tokens) {
 		batch.n_tokens = n_tokens - done < size ? n_tokens - done : size;
 		bool last = done + batch.n_tokens == n_tokens;
-		status = decode_batch(ckv, ctx, &batch, seq, tokens + done, start + done, last);
+		status = ckv_llama_decode_batch(ckv, ctx, &batch, seq, tokens + done, start + done, last);
 		if (status == CKV_OK && ckv->progress && !ckv->progress(done + batch.n_tokens, n_tokens, ckv->progress_user)) {
 			status = ckv_llama_fail(ckv, CKV_ERR_CANCELLED, "stopped after %d of %d prompt tokens", done + batch.n_tokens,
 			                        n_tokens);

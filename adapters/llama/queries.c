@@ -38,7 +38,7 @@ static flaw fill_ring(ckv_llama *ckv, layer_view *layer, const struct ggml_tenso
 		}
 	}
 	for (int32_t i = n > window ? n - window : 0; i < n; i++) {
-		get_row(q, layer, now->rows[i], layer->queries + (size_t)((layer->n_tokens + i) % window) * row);
+		get_row(q, layer, now->rows[i], layer->queries + (size_t)((layer->n_tokens + layer->evicted + i) % window) * row);
 	}
 	return FLAW_NONE;
 }
@@ -120,12 +120,12 @@ static void turn_back(ckv_llama *ckv, const layer_view *layer, int32_t first) {
 	for (int32_t i = first; i < ckv->seen.now.n_rows; i++) {
 		float *row = ckv->seen.block + (size_t)i * heads * dim;
 		ckv_llama_turn_back(layer->k_turned, row, heads * dim);
-		ckv_rope_turn_rows(&layer->rope, -(layer->n_tokens + i), gain, row, heads, dim);
+		ckv_rope_turn_rows(&layer->rope, -(layer->n_tokens + layer->evicted + i), gain, row, heads, dim);
 	}
 }
 
 static flaw add_moments(ckv_llama *ckv, layer_view *layer, const struct ggml_tensor *q) {
-	int32_t first = ckv->seen.sinks - layer->n_tokens; /* the policy's first tokens are not counted */
+	int32_t first = ckv->seen.sinks - layer->n_tokens - layer->evicted; /* the policy's first tokens are not counted */
 	flaw found = ckv_llama_read_rope(ckv, layer, q);
 	first = first > 0 ? first : 0;
 	if (found || first >= ckv->seen.now.n_rows) {
@@ -147,6 +147,12 @@ static flaw add_moments(ckv_llama *ckv, layer_view *layer, const struct ggml_ten
 flaw ckv_llama_read_queries(ckv_llama *ckv, layer_view *layer, const struct ggml_tensor *node) {
 	const struct ggml_tensor *q = node->src[0];
 	uint32_t needs = ckv->seen.needs;
+	if (ckv->seen.ropes) {
+		flaw found = ckv_llama_read_rope(ckv, layer, q);
+		if (found) {
+			return found;
+		}
+	}
 	if (!(needs & (CKV_NEED_QUERIES | CKV_NEED_MASS | CKV_NEED_MOMENTS))) {
 		return FLAW_NONE;
 	}

@@ -112,7 +112,7 @@ static void fill_queries(const ckv_llama *ckv, const layer_view *layer, float *q
 	int32_t window = ckv->seen.window, n = layer->n_tokens < window ? layer->n_tokens : window;
 	size_t heads = (size_t)layer->n_heads, dim = (size_t)layer->dim_k, row = heads * dim;
 	for (int32_t i = 0; i < n; i++) {
-		size_t from = (size_t)((layer->n_tokens - n + i) % window);
+		size_t from = (size_t)((layer->n_tokens + layer->evicted - n + i) % window);
 		float *to = queries + (size_t)i * row;
 		memcpy(to, layer->queries + from * row, row * sizeof *queries);
 		ckv_llama_turn_back(layer->k_turned, to, row); /* known only where keys are turned back too */
@@ -139,6 +139,7 @@ ckv_status ckv_llama_layer(ckv_llama *ckv, const layer_view *layer, float *queri
 	in->layer.rope = layer->rope;
 	in->layer.mass = layer->mass;
 	in->layer.mass_stride = layer->mass_stride;
+	in->layer.next_position = layer->n_tokens + layer->evicted;
 	in->key_reader.turned = layer->k_turned;
 	in->value_reader.turned = layer->v_turned;
 	fill_queries(ckv, layer, queries, &in->layer.q);

@@ -92,10 +92,10 @@ static ckv_status put_rows(ckv_llama *ckv, const layer_keep *keep, const struct 
 }
 
 /* Labels are the last n positions: they only have to increase, end with the last one, and be what llama.cpp expects next. */
-static uint8_t *put_cells(uint8_t *at, llama_seq_id seq, int32_t n_tokens, int32_t n) {
+static uint8_t *put_cells(uint8_t *at, llama_seq_id seq, int32_t n_seen, int32_t n) {
 	at = put_u32(at, (uint32_t)n);
 	for (int32_t i = 0; i < n; i++) {
-		at = put_u32(at, (uint32_t)(n_tokens - n + i));
+		at = put_u32(at, (uint32_t)(n_seen - n + i));
 		at = put_u32(at, 1);
 		at = put_u32(at, (uint32_t)seq);
 	}
@@ -118,7 +118,7 @@ static ckv_status put_tensors(ckv_llama *ckv, const layer_keep *keep, int32_t n_
 	return CKV_OK;
 }
 
-static ckv_status put_part(ckv_llama *ckv, const layer_keep *keep, int32_t n_layers, int32_t n_tokens, int32_t n_cells,
+static ckv_status put_part(ckv_llama *ckv, const layer_keep *keep, int32_t n_layers, int32_t n_seen, int32_t n_cells,
                            uint8_t **at) {
 	const layer_view *first = keep[0].layer;
 	size_t streams = n_streams(first), own = (size_t)first->cells[0] / (size_t)first->k_root->ne[1];
@@ -129,7 +129,7 @@ static ckv_status put_part(ckv_llama *ckv, const layer_keep *keep, int32_t n_lay
 			*at = put_u32(*at, 0);
 			continue;
 		}
-		*at = put_cells(*at, ckv->seen.seq, n_tokens, n_cells);
+		*at = put_cells(*at, ckv->seen.seq, n_seen, n_cells);
 		*at = put_u32(*at, 0); /* V is not transposed */
 		*at = put_u32(*at, (uint32_t)n_layers);
 		status = put_tensors(ckv, keep, n_layers, n_cells, at);
@@ -174,7 +174,7 @@ static void find_shorter(const layer_keep *keep, int32_t n_layers, int32_t n_cel
 }
 
 ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, const layer_keep *keep, int32_t n_layers,
-                                 bool sliding, int32_t n_tokens, int32_t n_cells) {
+                                 bool sliding, int32_t n_seen, int32_t n_cells) {
 	size_t window = sliding ? window_part_size(ctx, ckv->seen.seq) : 0;
 	size_t size = HEAD_BYTES + part_size(keep, n_layers, (size_t)n_cells) + window;
 	bool holes, by_head;
@@ -184,7 +184,7 @@ ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, cons
 	}
 	uint8_t *at = put_u32(data, state_magic);
 	at = put_u32(at, (uint32_t)ckv->seen.seq);
-	ckv_status status = put_part(ckv, keep, n_layers, n_tokens, n_cells, &at);
+	ckv_status status = put_part(ckv, keep, n_layers, n_seen, n_cells, &at);
 	if (status == CKV_OK && sliding) {
 		status = put_window_part(ckv, ctx, window, &at);
 	}
@@ -209,6 +209,25 @@ ckv_status ckv_llama_state_copy(ckv_llama *ckv, struct llama_context *ctx, llama
 		return ckv_llama_fail(ckv, CKV_ERR_HOST, "llama.cpp did not give the state of sequence %d", seq);
 	}
 	hold(ckv, ctx, data, size, ckv->hide.armed, ckv->hide.by_head);
+	return CKV_OK;
+}
+
+ckv_status ckv_llama_held_key_sum(ckv_llama *ckv, uint64_t *sum) {
+	const uint8_t *at = ckv->held.data + HEAD_BYTES, *end = ckv->held.data + ckv->held.size;
+	uint32_t streams, cells = ckv_llama_held_cells(ckv), first = 0;
+	uint64_t row;
+	memcpy(&streams, at, sizeof streams);
+	at += sizeof streams;
+	for (uint32_t s = 0; s < streams && first == 0; s++) {
+		memcpy(&first, at, sizeof first);
+		at += sizeof first;
+	}
+	at += (size_t)cells * CELL_BYTES + 8 + LAYER_BYTES;
+	memcpy(&row, at - sizeof row, sizeof row);
+	if (at > end || row > (uint64_t)(end - at) / (cells ? cells : 1)) {
+		return ckv_llama_fail(ckv, CKV_ERR_STATE, "what is held is no state of this layout");
+	}
+	*sum = ckv_llama_sum_bytes(at, (size_t)row * cells);
 	return CKV_OK;
 }
 

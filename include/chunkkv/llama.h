@@ -29,6 +29,7 @@
 #define CHUNKKV_LLAMA_H
 
 #include "chunkkv/chunkkv.h"
+#include "chunkkv/stream.h"
 
 #include <llama.h>
 #include <stdbool.h>
@@ -157,6 +158,90 @@ CKV_API ckv_status ckv_llama_ask(ckv_llama *ckv, struct llama_context *ctx, llam
  * make the context, *ctx is NULL and the rows are held: free memory and call again with *ctx still NULL and the model of
  * before alive. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE (other sequences have tokens), CKV_ERR_HOST. */
 CKV_API ckv_status ckv_llama_shrink(ckv_llama *ckv, struct llama_context **ctx, llama_seq_id seq, int32_t n_cells);
+
+/* -------------------------------------------------------- bounded memory
+ *
+ * A sequence of any length in a cache of fixed size:
+ *
+ *     ckv_stream_parse("chunkkv", &policy, NULL);
+ *     ckv_llama_create_stream(&ckv, &policy, NULL, NULL);
+ *     ckv_llama_attach(ckv, &cparams);                       cparams.n_ctx cells, that is all
+ *     ctx = llama_init_from_model(model, cparams);
+ *     ckv_llama_stream_begin(ckv, ctx, 0, NULL);
+ *     ckv_llama_stream_decode(ckv, tokens, n_tokens);        the prompt, however long; then token by token
+ *
+ * Tokens are decoded in pieces; before one that does not fit any more, the policy lets rows go, in each layer its own.
+ * Nothing is copied but rows that must move, and as long as everything fits the tokens are llama.cpp's own. The next
+ * position is always the tokens seen; with `rotate` kept keys are turned so that no gaps are left between them.
+ *
+ * What a ckv_llama was made from tells how it chooses: ckv_stream_params go token by token (ckv_keeper), the one-shot
+ * policies of ckv_llama_create compress everything there is again each time (in blocks). Refused: merging, layers of unequal
+ * length, budgets inside a model's sliding window, rotate with quantised caches. Other sequences may share the context with
+ * token by token policies, not with blocks. Everything else that decodes into this sequence must go through
+ * ckv_llama_stream_decode. */
+
+/* As ckv_llama_create_params, with a streaming policy. options->n_threads also serves the scoring. */
+CKV_API ckv_status ckv_llama_create_stream(ckv_llama **ckv, const ckv_stream_params *params, const ckv_ctx_options *options,
+                                           ckv_error *error);
+
+typedef struct ckv_llama_stream_options {
+	size_t size;
+	int32_t budget;   /* rows of the sequence at most, the tokens in hand among them; 0: all cells of its stream */
+	int32_t interval; /* rows that go at once, at least, when single tokens are decoded; 0: 32 */
+	int32_t rotate;   /* 1: close the gaps between positions */
+} ckv_llama_stream_options;
+CKV_API void ckv_llama_stream_options_default(ckv_llama_stream_options *options);
+
+/* Begins a sequence, which must be empty. options may be NULL. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_POLICY (a budget
+ * that the policy can't do with), CKV_ERR_STATE, CKV_ERR_UNSUPPORTED. */
+CKV_API ckv_status ckv_llama_stream_begin(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq,
+                                          const ckv_llama_stream_options *options);
+
+/* Decodes tokens[n] at the end of the sequence; logits for the last. On CKV_ERR_CANCELLED (progress, abort) the tokens
+ * before n_seen of the report are in, and the rest may follow; on other errors begin anew. Errors: CKV_ERR_ARG,
+ * CKV_ERR_NOMEM, CKV_ERR_STATE, CKV_ERR_HOST, CKV_ERR_CANCELLED, CKV_ERR_CAPACITY (too much is pinned), CKV_ERR_NUMERIC,
+ * CKV_ERR_UNSUPPORTED. */
+CKV_API ckv_status ckv_llama_stream_decode(ckv_llama *ckv, const llama_token *tokens, int32_t n);
+
+/* Tokens of positions first .. end - 1, which may still be to come, never go. Token by token policies only. Errors:
+ * CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_UNSUPPORTED. */
+CKV_API ckv_status ckv_llama_stream_pin(ckv_llama *ckv, int32_t first, int32_t end);
+
+/* Another token by token policy from here on, for a sequence that was begun with one: the rows and pins stay, what the old
+ * one thought of them is forgotten. On an error the old one stays. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_POLICY,
+ * CKV_ERR_STATE, CKV_ERR_UNSUPPORTED. */
+CKV_API ckv_status ckv_llama_stream_set_policy(ckv_llama *ckv, const ckv_stream_params *params);
+
+typedef struct ckv_llama_stream_report {
+	size_t size;             /* set by the caller: sizeof(ckv_llama_stream_report), or 0 for "this version's" */
+	int32_t n_seen;          /* the next token's position */
+	int32_t n_rows;          /* rows in each layer that is not a sliding-window one */
+	int32_t budget;          /* rows at most */
+	int32_t n_layers;        /* that let rows go */
+	int32_t n_window_layers; /* sliding-window layers, which llama.cpp bounds itself */
+	int32_t rotated;         /* 1: positions are without gaps */
+	int64_t n_evicted;       /* rows that went, of each layer */
+	int64_t n_evictions;     /* times that some did */
+	double decode_s;         /* seconds of llama_decode, observing among them */
+	double score_s;          /* seconds of scoring */
+	double move_s;           /* seconds of choosing and moving rows */
+	double turn_s;           /* seconds of turning keys */
+	uint64_t cache_alloc;    /* bytes of the cache tensors */
+	uint64_t own_bytes;      /* memory of the bookkeeping beside it, working memory left out */
+} ckv_llama_stream_report;
+CKV_API ckv_status ckv_llama_stream_get_report(const ckv_llama *ckv, ckv_llama_stream_report *report);
+
+/* What layer number `layer` of those that let rows go has, oldest first; borrowed until the next decode. scores are the
+ * policy's so far. Not with blocks. Errors: CKV_ERR_ARG, CKV_ERR_UNSUPPORTED. */
+CKV_API ckv_status ckv_llama_stream_rows(const ckv_llama *ckv, int32_t layer, ckv_stream_rows *rows);
+
+/* The sequence and all that is known of it, as bytes: returns the size, writes when capacity suffices; 0 on an error (see
+ * ckv_llama_message). Token by token policies only. To be restored, by a ckv_llama of the same policy, into an empty
+ * sequence of a context of the same model and cache types; in place of ckv_llama_stream_begin, with the same options.
+ * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE, CKV_ERR_HOST. */
+CKV_API size_t ckv_llama_stream_save(ckv_llama *ckv, void *data, size_t capacity);
+CKV_API ckv_status ckv_llama_stream_restore(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq,
+                                            const ckv_llama_stream_options *options, const void *data, size_t size);
 
 /* Bytes of the cache tensors of the context that decoded last while attached, as llama.cpp allocated them; 0 before its
  * first decode. */

@@ -12,7 +12,7 @@
 #define CKV_EXP_LN2_HI 0.693145751953125f
 #define CKV_EXP_LN2_LO 1.42860682030941723e-6f
 #define CKV_EXP_ROUND  12582912.0f
-#define CKV_EXP_MIN    (-87.0f) /* below: 0, so that no denormal slows a sum down */
+#define CKV_EXP_MIN    (-87.336f) /* 2^-126; below: 0, so that no denormal slows a sum down */
 #define CKV_EXP_C2     0.5f
 #define CKV_EXP_C3     1.66666671633720398e-1f
 #define CKV_EXP_C4     4.16666679084300995e-2f
