@@ -172,7 +172,7 @@ int main(int argc, char **argv) {
 		return EXIT_USAGE;
 	}
 	char *arguments[] = {"run", "-m", argv[1], "-f", argv[2], "-p", "?", NULL};
-	if (options_parse(7, arguments, &options)) {
+	if (options_parse(7, arguments, &options, COMMAND_RUN)) {
 		return EXIT_USAGE;
 	}
 	memset(&b, 0, sizeof b);

@@ -367,7 +367,7 @@ int main(int argc, char **argv) {
 		return EXIT_USAGE;
 	}
 	char *arguments[] = {"run", "-m", argv[1], "-f", argv[2], "-p", "?", NULL};
-	if (options_parse(7, arguments, &b.options)) {
+	if (options_parse(7, arguments, &b.options, COMMAND_RUN)) {
 		return EXIT_USAGE;
 	}
 	b.agnostic = argc == 7;

@@ -5,8 +5,9 @@
 set -eu
 . "$(dirname "$0")/common.sh"
 
-missing=''
+missing='' wanted=''
 need() { missing="$missing $1"; }
+want() { wanted="$wanted $1"; } # builds without it, with less
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # has_header HEADER LIBRARY: a C program that includes and links them compiles.
@@ -32,10 +33,12 @@ python3 -m pip --version >/dev/null 2>&1 || python3 -c 'import ensurepip, venv' 
 if have "${CC:-cc}"; then
 	has_library cmocka.h cmocka || need libcmocka-dev
 	has_library jansson.h jansson || need libjansson-dev
+	has_library histedit.h edit || want libedit-dev
 else
 	need libc6-dev
 	need libcmocka-dev
 	need libjansson-dev
+	want libedit-dev
 fi
 if [ "${1:-}" = check ]; then
 	have clang || need clang
@@ -45,15 +48,21 @@ if [ "${1:-}" = check ]; then
 	ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.asan* >/dev/null 2>&1 || need libclang-rt-dev
 fi
 
+as_root=none
+if [ "$(id -u)" = 0 ]; then
+	as_root=''
+elif have sudo && sudo -n true 2>/dev/null; then
+	as_root='sudo -n'
+fi
+if [ -z "$missing" ] && [ -n "$wanted" ] && { [ "$as_root" = none ] || ! have apt-get; }; then
+	say "going on without$wanted: chunkkv chat will have no line editing"
+	wanted=''
+fi
+missing="$missing$wanted"
+
 if [ -n "$missing" ]; then
 	have apt-get || die "missing:$missing; install them with your system's package manager"
-	if [ "$(id -u)" = 0 ]; then
-		as_root=''
-	elif have sudo && sudo -n true 2>/dev/null; then
-		as_root='sudo -n'
-	else
-		die "missing packages; please type:  sudo apt-get install$missing"
-	fi
+	[ "$as_root" != none ] || die "missing packages; please type:  sudo apt-get install$missing"
 	say "installing system packages:$missing"
 	$as_root apt-get -qq update >/dev/null
 	# shellcheck disable=SC2086 # a list of words

@@ -5,9 +5,11 @@
 
 static double clamp_unit(double x) { return x < 0.0 ? 0.0 : x < 1.0 ? x : 1.0; }
 
-/* What the smallest layer must hold. */
-static int32_t least(const ckv_stream_params *params) {
-	return params->sinks + (params->reference ? 1 : params->grace + params->chunk);
+int32_t ckv_stream_least(const ckv_stream_params *params) {
+	ckv_stream_params own = *params;
+	ckv_stream_params_own(&own);
+	int32_t newest = ckv_stream_scorer_of(&own) == STREAM_SNAPKV ? 2 * own.window : own.grace;
+	return own.sinks + (own.reference ? 1 : newest + own.chunk);
 }
 
 static int32_t rounded(double x, int32_t floor_value) {
@@ -65,7 +67,7 @@ double ckv_squeeze_raw(float concentration) { return 1.0 - clamp_unit((double)co
 
 int32_t ckv_squeeze_budget(const ckv_stream_params *params, int32_t budget, int32_t n, float concentration, double sum) {
 	double weight = sum > 0.0 ? ckv_squeeze_raw(concentration) * n / sum : 1.0;
-	return rounded(budget * ((1.0 - params->strength) + params->strength * weight), least(params));
+	return rounded(budget * ((1.0 - params->strength) + params->strength * weight), ckv_stream_least(params));
 }
 
 static void squeeze(const ckv_stream_params *params, int32_t budget, int32_t n, const float *concentration,
@@ -105,7 +107,7 @@ ckv_status ckv_stream_budgets(const ckv_stream_params *params, int32_t budget, i
 	if (status) {
 		return status;
 	}
-	int32_t floor_value = least(params);
+	int32_t floor_value = ckv_stream_least(params);
 	if (rule == STREAM_UNIFORM || n_layers == 1) {
 		for (int32_t i = 0; i < n_layers; i++) {
 			budgets[i] = rule == STREAM_UNIFORM || budget > floor_value ? budget : floor_value;

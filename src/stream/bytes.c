@@ -57,7 +57,7 @@ ckv_status ckv_bytes_open(byte_reader *r, const void *data, size_t size, const c
 	if (memcmp(h.magic, magic, sizeof h.magic) != 0) {
 		return ckv_fail(error, CKV_ERR_ARG, "these %zu bytes are no saved state of this kind", size);
 	}
-	if (h.order != BYTE_ORDER_MARK || h.version != version) {
+	if (h.order != BYTE_ORDER_MARK || h.version != version || h.unused != 0) {
 		return ckv_fail(error, CKV_ERR_ARG, "the state was saved by another version (%u, this one reads %u) or machine",
 		                (unsigned)h.version, (unsigned)version);
 	}
@@ -112,12 +112,12 @@ bool ckv_bytes_take_policy(byte_reader *r, const ckv_stream_params *params) {
 	return at && memcmp(at, text, (size_t)n) == 0;
 }
 
-bool ckv_bytes_positions_good(const void *positions, int32_t n, int32_t seen) {
+bool ckv_bytes_positions_good(const void *positions, int32_t n, int32_t seen, bool ascending) {
 	int32_t last = -1;
 	for (int32_t i = 0; i < n; i++) {
 		int32_t position;
 		memcpy(&position, (const char *)positions + (size_t)i * sizeof position, sizeof position);
-		if (position <= last || position >= seen) {
+		if (position < 0 || (ascending && position <= last) || position >= seen) {
 			return false;
 		}
 		last = position;

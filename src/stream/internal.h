@@ -111,7 +111,10 @@ typedef struct stream_layer {
 	bool reported;
 } stream_layer;
 
-enum { STREAM_BLOCK = 64 }; /* tokens whose logits are computed together */
+enum {
+	STREAM_BLOCK = 64,                /* tokens whose logits are computed together */
+	STREAM_MOST_QUERY_HEADS = 1 << 18 /* times a window fits an int */
+};
 
 struct ckv_stream {
 	ckv_allocator allocator;
@@ -146,6 +149,10 @@ uint16_t *ckv_store_key(const stream_layer *layer, const stream_head *head, int3
 uint16_t *ckv_store_value(const stream_layer *layer, const stream_head *head, int32_t row);
 /* The decision: rows go, and it is noted. */
 void ckv_store_evict(stream_head *head, lane_range rows, int32_t token);
+
+/* push.c: rows of a head after a push; where a layer's share is too small (reference mode), what is protected is held on top
+ * of it. */
+int32_t ckv_stream_most(const ckv_stream *stream, int32_t budget);
 
 /* ---------------------------------------------------------------------------------------------------------- absorb.c */
 
@@ -191,7 +198,9 @@ void ckv_ring_put(head_job *job, int32_t token);
  * tokens and the position of the first. */
 int32_t ckv_ring_get(head_job *job, int32_t seen, int32_t *position);
 
-/* budgets.c: mean cosine of all pairs of n rows, `stride` f16 values apart. */
+/* budgets.c: rows without which a layer can't do: what is protected, and something that may go. */
+int32_t ckv_stream_least(const ckv_stream_params *params);
+/* Mean cosine of all pairs of n rows, `stride` f16 values apart. */
 float ckv_stream_concentration(const ckv_kernels *kernels, const uint16_t *rows, int32_t n, int32_t dim, float *scratch);
 /* squeeze: what a layer's share goes by, and the share, `sum` being of all layers. */
 double ckv_squeeze_raw(float concentration);
@@ -227,8 +236,8 @@ int32_t ckv_bytes_take_int(byte_reader *r);
 /* The policy, as text; whether it is the one expected. */
 void ckv_bytes_put_policy(byte_writer *w, const ckv_stream_params *params);
 bool ckv_bytes_take_policy(byte_reader *r, const ckv_stream_params *params);
-/* n ascending positions from 0 to below `seen`. */
-bool ckv_bytes_positions_good(const void *positions, int32_t n, int32_t seen);
+/* n positions from 0 to below `seen`, ascending if they must. */
+bool ckv_bytes_positions_good(const void *positions, int32_t n, int32_t seen, bool ascending);
 
 /* merge.c: folds the row that is about to go into the one most like it; rows[2][dim] are scratch. */
 void ckv_merge_evicted(const ckv_stream *stream, int32_t layer_index, int32_t head_index, int32_t loser, float *scratch);

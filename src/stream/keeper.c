@@ -194,7 +194,9 @@ static ckv_status observe_head(void *user, int32_t worker, int32_t kv_head, ckv_
 		float sum = kernels->exp_sum(x, (size_t)seen);
 		kernels->axpy(sums, x, (float)share(o, i % o->m) / sum, (size_t)seen);
 	}
-	return CKV_OK;
+	return ckv_all_finite(sums, (size_t)n)
+	           ? CKV_OK
+	           : ckv_fail(error, CKV_ERR_NUMERIC, "layer %d: queries and keys too large to multiply", o->layer->index);
 }
 
 /* The sums into the scores. attn_mass: what a row had decays once for each shown token that is newer. */
@@ -255,10 +257,11 @@ static ckv_status observe_norms(ckv_keeper *keeper, const ckv_layer *layer) {
 			ckv_view_decode(keeper->kernels, &layer->k, h, t, 1, row);
 			sum += ckv_norm(row, dim);
 		}
-		if (!isfinite(sum)) {
-			return ckv_fail(&keeper->error, CKV_ERR_NUMERIC, "layer %d: NaN or infinity in a key", layer->index);
-		}
 		sums[t] = (float)(keeper->scorer == STREAM_KNORM ? -sum : sum) / (float)layer->k.n_heads;
+		if (!isfinite(sums[t])) {
+			return ckv_fail(&keeper->error, CKV_ERR_NUMERIC, "layer %d: NaN or infinity in a key, or one too long",
+			                layer->index);
+		}
 	}
 	for (int32_t t = first; t < lane->n; t++) {
 		lane->scores[t] = sums[t];
@@ -272,6 +275,9 @@ ckv_status ckv_keeper_observe(ckv_keeper *keeper, const ckv_layer *layer) {
 		return CKV_ERR_ARG;
 	}
 	ckv_fail(&keeper->error, CKV_OK, "%s", "");
+	if (layer->size < sizeof *layer) {
+		return ckv_fail(&keeper->error, CKV_ERR_ARG, "the layer's size field is too small: start from ckv_layer_init");
+	}
 	if (keeper->scorer == STREAM_STREAMING) {
 		return CKV_OK;
 	}
@@ -308,6 +314,9 @@ ckv_status ckv_keeper_pin(ckv_keeper *keeper, int32_t first, int32_t end) {
 	ckv_fail(&keeper->error, CKV_OK, "%s", "");
 	if (first < 0 || end < first || end > CKV_MAX_TOKENS) {
 		return ckv_fail(&keeper->error, CKV_ERR_ARG, "positions %d to %d are no range", first, end);
+	}
+	if (first == end) {
+		return CKV_OK;
 	}
 	if (keeper->n_pins == keeper->pin_room) {
 		int32_t room = keeper->pin_room ? 2 * keeper->pin_room : 8;
@@ -389,7 +398,7 @@ ckv_status ckv_keeper_adopt(ckv_keeper *keeper, const int32_t *positions, int32_
 	}
 	ckv_fail(&keeper->error, CKV_OK, "%s", "");
 	if (n < 0 || seen < 0 || seen > CKV_MAX_TOKENS || (n > 0 && !positions) ||
-	    !ckv_bytes_positions_good(positions, n, seen)) {
+	    !ckv_bytes_positions_good(positions, n, seen, true)) {
 		return ckv_fail(&keeper->error, CKV_ERR_ARG, "%d positions that do not ascend, or exceed %d tokens", n, seen);
 	}
 	if (!ckv_lane_reserve(&keeper->allocator, &keeper->lane, n, false)) {
@@ -410,6 +419,9 @@ ckv_status ckv_keeper_drop(ckv_keeper *keeper, const int32_t *indices, int32_t n
 		return CKV_ERR_ARG;
 	}
 	ckv_fail(&keeper->error, CKV_OK, "%s", "");
+	if (n < 0) {
+		return ckv_fail(&keeper->error, CKV_ERR_ARG, "%d rows can't be dropped", n);
+	}
 	for (int32_t i = 0; i < n; i++) {
 		if (!indices || indices[i] < (i ? indices[i - 1] + 1 : 0) || indices[i] >= keeper->lane.n) {
 			return ckv_fail(&keeper->error, CKV_ERR_ARG, "the rows to drop are not ascending, or not all there");
@@ -463,11 +475,8 @@ void ckv_keeper_clear(ckv_keeper *keeper) {
 static const char magic[4] = {'C', 'K', 'V', 'K'};
 enum { VERSION = 1 };
 
-size_t ckv_keeper_save(const ckv_keeper *keeper, void *data, size_t capacity) {
+static size_t put_all(const ckv_keeper *keeper, void *data, size_t capacity) {
 	byte_writer w;
-	if (!keeper) {
-		return 0;
-	}
 	ckv_bytes_begin(&w, data, capacity);
 	ckv_bytes_put_policy(&w, &keeper->params);
 	ckv_bytes_put_int(&w, keeper->seen);
@@ -478,6 +487,11 @@ size_t ckv_keeper_save(const ckv_keeper *keeper, void *data, size_t capacity) {
 	ckv_bytes_put(&w, keeper->lane.positions, (size_t)keeper->lane.n * sizeof *keeper->lane.positions);
 	ckv_bytes_put(&w, keeper->lane.scores, (size_t)keeper->lane.n * sizeof *keeper->lane.scores);
 	return ckv_bytes_end(&w, magic, VERSION);
+}
+
+size_t ckv_keeper_save(const ckv_keeper *keeper, void *data, size_t capacity) {
+	size_t size = keeper ? put_all(keeper, NULL, 0) : 0;
+	return size && data && size <= capacity ? put_all(keeper, data, capacity) : size;
 }
 
 ckv_status ckv_keeper_restore(ckv_keeper *keeper, const void *data, size_t size) {
@@ -499,7 +513,7 @@ ckv_status ckv_keeper_restore(ckv_keeper *keeper, const void *data, size_t size)
 	const void *pins = good ? ckv_bytes_take(&r, (size_t)n_pins, sizeof *keeper->pins) : NULL;
 	const void *positions = good ? ckv_bytes_take(&r, (size_t)n, sizeof(int32_t)) : NULL;
 	const void *scores = good ? ckv_bytes_take(&r, (size_t)n, sizeof(float)) : NULL;
-	if (!good || !r.good || r.left || !ckv_bytes_positions_good(positions, n, seen)) {
+	if (!good || !r.good || r.left || !ckv_bytes_positions_good(positions, n, seen, true)) {
 		return ckv_fail(&keeper->error, CKV_ERR_ARG, "the saved state is damaged");
 	}
 	lane_pin *own = n_pins > keeper->pin_room ? keeper->allocator.alloc(keeper->allocator.user, (size_t)n_pins * sizeof *own)

@@ -1,6 +1,8 @@
 /* A call of tokens: checked whole, and given all the memory it will need, before anything changes. */
 #include "stream/internal.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------------------------------ checking */
@@ -20,7 +22,8 @@ static ckv_status check_views(ckv_stream *stream, int32_t index, const ckv_view 
 		                k->n_heads, k->n_tokens, k->head_dim, v->n_heads, v->n_tokens, v->head_dim, shape->n_kv_heads,
 		                shape->dim_k, shape->dim_v);
 	}
-	if (q && (q->n_heads % k->n_heads != 0 || q->head_dim != k->head_dim || q->n_tokens != k->n_tokens)) {
+	if (q && (q->n_heads % k->n_heads != 0 || q->n_heads > STREAM_MOST_QUERY_HEADS || q->head_dim != k->head_dim ||
+	          q->n_tokens != k->n_tokens)) {
 		return ckv_fail(&stream->error, CKV_ERR_ARG, "layer %d: queries [%d][%d][%d] do not go with keys [%d][%d][%d]",
 		                index, q->n_heads, q->n_tokens, q->head_dim, k->n_heads, k->n_tokens, k->head_dim);
 	}
@@ -70,10 +73,17 @@ static ckv_status check_measured(ckv_stream *stream, int32_t index, int32_t n) {
 
 static int32_t planned_budget(const stream_layer *layer) { return layer->planned >= 0 ? layer->planned : layer->budget; }
 
+int32_t ckv_stream_most(const ckv_stream *stream, int32_t budget) {
+	const ckv_stream_params *p = &stream->params;
+	int32_t stuck = p->sinks + (stream->scorer == STREAM_SNAPKV ? p->window : p->grace) + p->chunk;
+	return budget > stuck ? budget : stuck;
+}
+
 /* Rows that a head may hold in the course of the call. */
 static int32_t most_rows(const ckv_stream *stream, const stream_layer *layer, int32_t n, int32_t have) {
 	int32_t held = layer->planned > layer->budget ? layer->planned : layer->budget;
 	held = held > have ? held : have;
+	held = ckv_stream_most(stream, held);
 	/* Reference mode of squeeze may learn the budget from the very tokens of the call. */
 	bool open = stream->by_call || (stream->rule == STREAM_SQUEEZE && stream->params.reference && !layer->reported);
 	return open || n <= held - have ? have + n : held + 1;
@@ -82,12 +92,20 @@ static int32_t most_rows(const ckv_stream *stream, const stream_layer *layer, in
 static ckv_status reserve_ring(ckv_stream *stream, stream_layer *layer, int32_t group) {
 	size_t one = (size_t)(group ? group : 1) * (size_t)layer->shape.dim_k;
 	size_t size = (size_t)layer->shape.n_kv_heads * (size_t)stream->params.window * one * sizeof *layer->ring;
-	if (stream->scorer != STREAM_SNAPKV || stream->by_call || layer->ring) {
+	if (stream->scorer != STREAM_SNAPKV || stream->by_call || (layer->ring && layer->ring_size >= size)) {
 		return CKV_OK;
 	}
-	layer->ring = stream->allocator.alloc(stream->allocator.user, size);
+	/* One that is there and too small is of a call that failed before there were others: it holds nothing. */
+	float *ring = stream->allocator.alloc(stream->allocator.user, size);
+	if (!ring) {
+		return ckv_fail(&stream->error, CKV_ERR_NOMEM, "no memory for a window of queries");
+	}
+	if (layer->ring) {
+		stream->allocator.free(stream->allocator.user, layer->ring);
+	}
+	layer->ring = memset(ring, 0, size);
 	layer->ring_size = size;
-	return layer->ring ? CKV_OK : ckv_fail(&stream->error, CKV_ERR_NOMEM, "no memory for a window of queries");
+	return CKV_OK;
 }
 
 static ckv_status reserve_heads(ckv_stream *stream, stream_layer *layer, int32_t n, int32_t *rows) {
@@ -136,8 +154,15 @@ static ckv_status convert(push_job *job, const ckv_view *k, const ckv_view *v, c
 	for (int32_t h = 0; h < q->n_heads && queries; h++) {
 		ckv_view_decode(stream->kernels, q, h, 0, job->n, queries + (size_t)h * n * dim);
 	}
-	if (queries && !ckv_all_finite(queries, (size_t)q->n_heads * n * dim)) {
-		return ckv_fail(&stream->error, CKV_ERR_NUMERIC, "layer %d: NaN or infinity in a query", job->index);
+	/* So that no product with a key overflows. NaN is not below it either. */
+	const float most = FLT_MAX / 65504.0f / (float)dim;
+	bool good = true;
+	for (size_t i = 0; i < (size_t)q->n_heads * n * dim && queries; i++) {
+		good = good && fabsf(queries[i]) <= most;
+	}
+	if (!good) {
+		return ckv_fail(&stream->error, CKV_ERR_NUMERIC, "layer %d: NaN, infinity, or a number beyond %g in a query",
+		                job->index, (double)most);
 	}
 	return queries ? CKV_OK : CKV_ERR_NOMEM;
 }
@@ -167,7 +192,8 @@ static void trim_heads(const ckv_stream *stream, stream_layer *layer, int32_t la
 /* squeeze in product mode: all heads, from what is stored of the measured tokens, which is all of them. */
 static void report(ckv_stream *stream, stream_layer *layer) {
 	double sum = 0.0;
-	if (stream->rule != STREAM_SQUEEZE || stream->params.reference || layer->reported || layer->seen < stream->budget) {
+	if (stream->rule != STREAM_SQUEEZE || stream->params.reference || stream->n_layers == 1 || layer->reported ||
+	    layer->seen < stream->budget) {
 		return;
 	}
 	for (int32_t h = 0; h < layer->shape.n_kv_heads; h++) {

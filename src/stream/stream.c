@@ -114,6 +114,7 @@ static void forget(stream_layer *layer, int32_t mean, bool waits) {
 	layer->seen = layer->pushed = layer->pushed_from = layer->ring_from = 0;
 	layer->n_query_heads = -1;
 	layer->reported = false;
+	layer->concentration = 0.0f;
 }
 
 void ckv_stream_clear(ckv_stream *stream) {
