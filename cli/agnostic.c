@@ -47,14 +47,8 @@ static bool ask_compressed(run *r, const engine_question *q) {
 /* The question on the large context, in the small one's batches: equal caches then give equal answers. */
 static bool ask_full(const run *r, const engine_question *q) {
 	int32_t size = (int32_t)llama_n_ubatch(r->small), most = (int32_t)llama_n_ubatch(r->large);
-	size = size < most ? size : most;
-	for (int32_t done = 0; done < q->n_tokens; done += size) {
-		int32_t n = q->n_tokens - done < size ? q->n_tokens - done : size;
-		if (!generate_decode(r->large, q->tokens + done, n, NULL)) {
-			return false;
-		}
-	}
-	return true;
+	const cache large = {r->large, NULL};
+	return generate_read(&large, q->tokens, q->n_tokens, size < most ? size : most, NULL);
 }
 
 static bool answer_full(run *r, const engine_question *q, exchange *x) {
@@ -68,11 +62,12 @@ static bool answer_full(run *r, const engine_question *q, exchange *x) {
 	if (!ask_compressed(r, q)) {
 		return false;
 	}
-	witness w = {r->small, &x->lost};
+	const cache small = {r->small, NULL}, large = {r->large, NULL};
+	witness w = {small, &x->lost};
 	generate_compare(&r->engine, r->large, &w);
 	run_heading(r, "full cache", NULL);
-	return generate_add(&r->engine, &x->full, first) &&
-	       generate(&r->engine, r->large, r->sampler_full, first, &x->full, &w) && run_check(r);
+	return generate_add(&r->engine, &x->full, first) && generate(&r->engine, &large, r->sampler_full, first, &x->full, &w) &&
+	       run_check(r);
 }
 
 static bool answer_compressed(run *r, const engine_question *q, exchange *x) {
@@ -86,8 +81,9 @@ static bool answer_compressed(run *r, const engine_question *q, exchange *x) {
 	if (r->options->compare) {
 		run_heading(r, "compressed cache", NULL);
 	}
+	const cache small = {r->small, NULL};
 	return generate_add(&r->engine, &x->compressed, first) &&
-	       generate(&r->engine, r->small, r->sampler, first, &x->compressed, NULL) && run_check(r);
+	       generate(&r->engine, &small, r->sampler, first, &x->compressed, NULL) && run_check(r);
 }
 
 static bool answer_one(run *r, int32_t i, const checkpoint *c) {

@@ -11,32 +11,53 @@
 /* Exit statuses. */
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
-enum { MAX_QUESTIONS = 256 };
+enum { MAX_QUESTIONS = 256, MAX_PINS = 64 };
+
+/* Commands that take options; a set of them is a sum. */
+enum { COMMAND_RUN = 1, COMMAND_CHAT = 2 };
 
 typedef struct run_options {
 	const char *model, *document, *policy, *keep, *chat_template, *cache_type, *system;
+	const char *load;     /* chat: a saved session to go on from */
 	const char *question; /* the first -p; NULL: read from standard input */
 	const char *questions[MAX_QUESTIONS];
 	int32_t n_questions; /* of -p */
-	bool agnostic;       /* the document is compressed before any question is seen */
+	const char *pins[MAX_PINS];
+	int32_t n_pins; /* chat: texts whose rows are never evicted */
+	bool agnostic;  /* the document is compressed before any question is seen */
 	int32_t n_predict, n_ctx, n_threads, n_gpu_layers, n_ubatch, top_k;
+	int32_t ctx_budget; /* cells of a cache of fixed size; 0: one-shot compression */
+	int32_t interval;   /* of a one-shot policy in blocks; 0: not given */
 	uint32_t seed;
 	double temperature, top_p, min_p;
 	bool compare, json, quiet, verbose, dry_run, no_chat_template;
-	ckv_params params; /* parsed from policy */
-	ckv_budget budget; /* parsed from keep */
+	bool rotate, no_rotate;   /* neither: where it is needed */
+	bool blocks;              /* with ctx_budget: params, in blocks, and not stream */
+	ckv_params params;        /* parsed from policy */
+	ckv_stream_params stream; /* the same, where ctx_budget makes it go token by token */
+	ckv_budget budget;        /* parsed from keep */
 	enum ggml_type type;
 } run_options;
 
-/* 0: go on; else the exit status + 1 (help was shown, or the usage was wrong). */
-int options_parse(int argc, char **argv, run_options *options);
+/* The options of one command. 0: go on; else the exit status + 1 (help was shown, or the usage was wrong). */
+int options_parse(int argc, char **argv, run_options *options, int command);
 
 int cmd_run(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
 int cmd_policies(int argc, char **argv);
 int dry_run(const run_options *options);
 
 /* Prints "chunkkv: ..." on stderr and returns EXIT_FAILED. */
 int fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---------------------------------------------------------------- policy.c */
+typedef const ckv_method_info *(*method_at)(size_t i);
+/* The preset that a policy's text names, of those that are listed; NULL. */
+const ckv_method_info *policy_preset(const char *text, method_at at);
+/* Neither form of policies reads the text: the reason of the one that has the preset, else both. Returns EXIT_FAILED. */
+int policy_fail(const char *text, const ckv_error *once, const ckv_error *stream);
+/* The policy of a cache of fixed size, from o->policy and o->interval. Prints why not. */
+bool policy_parse_bounded(run_options *o);
 
 /* ------------------------------------------------------------------ text.c */
 typedef struct buffer {
@@ -54,6 +75,18 @@ const char *text_file_name(const char *path);
 void text_sanitise(char *string);
 /* Bytes of the UTF-8 character at data; 0 when it is none, -1 when the end cuts it off. left >= 1. */
 int utf8_character(const char *data, size_t left);
+
+/* ---------------------------------------------------------------- tokens.c */
+typedef struct token_list {
+	llama_token *data;
+	int32_t size;
+} token_list;
+
+/* Appends the tokens of text. Only a template's own text may hold control tokens: a document that spells one out must not
+ * become one. `start`: what the vocabulary puts before any text is put here. Prints why not. */
+bool tokens_add(token_list *list, const struct llama_vocab *vocab, const char *text, size_t size, bool start, bool control);
+bool tokens_append(token_list *list, const llama_token *tokens, int32_t n);
+void tokens_free(token_list *list);
 
 /* ---------------------------------------------------------------- engine.c */
 /* A question of its own, asked to a document that was compressed before. */
@@ -82,8 +115,9 @@ const char *engine_last_error(void);
 bool engine_load(engine *e, bool vocab_only);
 void engine_free(engine *e);
 struct llama_context_params engine_context_params(const engine *e, int32_t n_cells, int32_t n_ubatch);
-/* A context of n_cells (of a window model at least its window and a batch), attached to ckv: what answers from a compressed
- * cache. NULL with the reason printed. */
+/* A context of n_cells, attached to ckv. NULL with the reason printed. */
+struct llama_context *engine_context(const engine *e, ckv_llama *ckv, int32_t n_cells, int32_t n_ubatch);
+/* The same, of a window model at least its window and a batch, for small batches: what answers from a compressed cache. */
 struct llama_context *engine_small_context(const engine *e, ckv_llama *ckv, int32_t n_cells);
 struct llama_sampler *engine_sampler(const run_options *options);
 
@@ -92,6 +126,8 @@ struct llama_sampler *engine_sampler(const run_options *options);
 bool engine_read(engine *e);   /* document and questions */
 bool engine_prompt(engine *e); /* their tokens, in the chat template */
 void engine_drop_text(engine *e);
+/* Why a chat template can't be used, and which there are; NULL: the model's own. */
+void prompt_explain_templates(const char *name);
 /* Tokens of the longest question of its own; 0 when the question is in the prompt. */
 int32_t engine_longest_question(const engine *e);
 
@@ -99,6 +135,8 @@ int32_t engine_longest_question(const engine *e);
 void interrupt_install(void);
 bool interrupted(void);
 bool interrupt_abort(void *user); /* as llama.cpp's abort_callback */
+/* For what goes on after Ctrl-C: the next one counts anew. False when the program was told to end. */
+bool interrupt_forget(void);
 
 /* ------------------------------------------------------------- progress.c */
 typedef struct progress {
@@ -161,7 +199,9 @@ typedef struct run_result {
 	int32_t *n_kept; /* copy of the report's array */
 	int32_t n_prompt;
 	uint64_t cache_bytes, cache_bytes_full, cache_alloc, cache_alloc_full;
-	double prefill_s, compact_s;
+	double prefill_s, prefill_full_s, compact_s;
+	ckv_llama_stream_report stream; /* of a cache of fixed size; report is then empty */
+	int32_t n_cells;                /* that llama.cpp gave it */
 	exchange *exchanges;
 	int32_t n_exchanges;
 	uint64_t peak_rss, final_rss;
@@ -170,6 +210,12 @@ typedef struct run_result {
 divergence report_lost(const run_result *r);
 void report_notes(const run_result *r, FILE *out);
 void report_table(const run_result *r, FILE *out);
+/* The table's parts. `both`: the full cache's figure beside it. */
+void report_row(FILE *out, const char *name, const char *unit, int precision, double compressed, double full, bool both);
+void report_end(const run_result *r, FILE *out); /* the process's memory, and what was lost */
+
+/* -------------------------------------------------------- report_bounded.c */
+void report_bounded(const run_result *r, FILE *out);
 
 /* ---------------------------------------------------------- report_json.c */
 bool report_json(const run_result *r, FILE *out);

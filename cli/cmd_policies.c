@@ -7,8 +7,6 @@
 
 enum { WIDTH = 100, NAME = 18, INDENT = 6 };
 
-typedef const ckv_method_info *(*method_at)(size_t i);
-
 /* The two forms of policies: of a cache that is compressed once, and of one that never outgrows a budget. */
 typedef union policy {
 	ckv_params once;
@@ -22,7 +20,7 @@ typedef struct form {
 	ckv_status (*parse)(const char *text, policy *p, ckv_error *error);
 	int (*use)(const policy *p, const char *key);
 	size_t (*value)(const policy *p, const char *key, char *out, size_t capacity);
-	void (*show_needs)(const policy *p); /* NULL: not told */
+	void (*show_needs)(const policy *p);
 } form;
 
 /* ------------------------------------------------------------------------------------------------------- paragraphs */
@@ -247,8 +245,8 @@ static size_t stream_value(const policy *p, const char *key, char *out, size_t c
 	return ckv_stream_params_value(&p->stream, key, out, capacity);
 }
 
-static const form once = {"policies (--policy NAME[:key=value,...])",
-                          "without --ctx-budget",
+static const form once = {"policies that compress once, or in blocks with --ctx-budget (--policy NAME[:key=value,...])",
+                          "as a one-shot policy",
                           ckv_preset_info,
                           ckv_param_info_at,
                           once_parse,
@@ -256,14 +254,27 @@ static const form once = {"policies (--policy NAME[:key=value,...])",
                           once_value,
                           show_needs};
 
-static const form stream = {"\npolicies that --ctx-budget uses (--policy NAME[:key=value,...])",
-                            "with --ctx-budget",
+/* A keeper is what llama.cpp's cache goes with: whether there can be one is what it says itself. */
+static void show_kept_by(const policy *made) {
+	ckv_keeper *probe = NULL;
+	ckv_error error;
+	paragraph p = {0};
+	if (ckv_keeper_create(&probe, &made->stream, NULL, &error)) {
+		paragraph_words(&p, "not with --ctx-budget, only in ckv_stream:");
+		paragraph_words(&p, error.message);
+		paragraph_end();
+	}
+	ckv_keeper_free(probe);
+}
+
+static const form stream = {"\npolicies that go token by token, with --ctx-budget (--policy NAME[:key=value,...])",
+                            "token by token",
                             ckv_stream_preset_info,
                             ckv_stream_param_info_at,
                             stream_parse,
                             stream_use,
                             stream_value,
-                            NULL};
+                            show_kept_by};
 
 static void show_paper(const ckv_method_info *info) {
 	if (info->paper[0]) {
@@ -279,9 +290,7 @@ static void show_presets(const form *f) {
 		if (f->parse(info->name, &p, NULL) == CKV_OK) {
 			show_name(info->name, NAME, info->summary);
 			show_paper(info);
-			if (f->show_needs) {
-				f->show_needs(&p);
-			}
+			f->show_needs(&p);
 			show_settings(f, &p);
 		}
 	}
@@ -295,37 +304,13 @@ static void show_methods(const char *title, method_at at) {
 	}
 }
 
-/* The preset that a text names, or NULL. */
-static const ckv_method_info *preset_of(const form *f, const char *text) {
-	size_t n = strcspn(text, ":");
-	for (size_t i = 0; f->preset_at(i); i++) {
-		if (strlen(f->preset_at(i)->name) == n && strncmp(f->preset_at(i)->name, text, n) == 0) {
-			return f->preset_at(i);
-		}
-	}
-	return NULL;
-}
-
 static void show_form(const form *f, const char *text, const policy *p) {
-	const ckv_method_info *info = preset_of(f, text);
-	printf("%s%s: %s\n", text, f == &stream ? ", with --ctx-budget" : "", info->summary);
+	const ckv_method_info *info = policy_preset(text, f->preset_at);
+	printf("%s, %s: %s\n", text, f->when, info->summary);
 	show_paper(info);
-	if (f->show_needs) {
-		f->show_needs(p);
-	}
+	f->show_needs(p);
 	puts("parameters");
 	explain_settings(f, p);
-}
-
-/* Neither form reads the text: the reason of the form that has the preset, else both. */
-static int fail_both(const char *text, const ckv_error *in_once, const ckv_error *in_stream) {
-	bool has_once = preset_of(&once, text) != NULL, has_stream = preset_of(&stream, text) != NULL;
-	if (has_once != has_stream) {
-		fail("%s", has_once ? in_once->message : in_stream->message);
-	} else {
-		fail("%s; %s: %s", in_once->message, stream.when, in_stream->message);
-	}
-	return EXIT_USAGE;
 }
 
 /* A policy alone, as its text has it: a preset's name, or one with parameters; in both forms, where it has both. */
@@ -334,7 +319,8 @@ static int show_one(const char *text) {
 	ckv_error in_once, in_stream;
 	ckv_status not_once = once.parse(text, &p, &in_once), not_stream = stream.parse(text, &q, &in_stream);
 	if (not_once && not_stream) {
-		return fail_both(text, &in_once, &in_stream);
+		policy_fail(text, &in_once, &in_stream);
+		return EXIT_USAGE;
 	}
 	if (not_once) {
 		printf("not %s: %s\n", once.when, in_once.message);
@@ -353,9 +339,11 @@ static int show_one(const char *text) {
 int cmd_policies(int argc, char **argv) {
 	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		puts("usage: chunkkv policies [NAME]\n\n"
-		     "Lists policies with what they need and their parameters, and those that --ctx-budget uses; then scorers,\n"
-		     "selectors, chunkers, layer rules and all parameters. NAME[:key=value,...] shows one policy alone, in both\n"
-		     "forms where it has both.");
+		     "Lists policies that compress once, with what they need and their parameters, and those that go token by "
+		     "token;\n"
+		     "then scorers, selectors, chunkers, layer rules and all parameters. NAME[:key=value,...] shows one policy "
+		     "alone,\n"
+		     "in both forms where it has both.");
 		return 0;
 	}
 	if (argc > 2) {

@@ -1,4 +1,4 @@
-/* chunkkv run: prefill, compress, answer; with --compare beside the full cache. */
+/* chunkkv run: prefill, compress, answer; with --compare beside the full cache. A cache of fixed size is bounded.c's. */
 #include "run.h"
 
 #include <ggml-backend.h>
@@ -47,11 +47,13 @@ static bool make_observer(run *r) {
 	ckv_ctx_options core;
 	ckv_ctx_options_default(&core);
 	core.n_threads = r->options->n_threads;
-	if (ckv_llama_create_params(&r->ckv, &r->options->params, &core, &r->error)) {
+	bool by_token = r->options->ctx_budget && !r->options->blocks;
+	ckv_status status = by_token ? ckv_llama_create_stream(&r->ckv, &r->options->stream, &core, &r->error)
+	                             : ckv_llama_create_params(&r->ckv, &r->options->params, &core, &r->error);
+	if (status) {
 		fail("%s", r->error.message);
-		return false;
 	}
-	return true;
+	return status == CKV_OK;
 }
 
 static bool prepare(run *r) {
@@ -64,27 +66,23 @@ static bool prepare(run *r) {
 		fail("%s", r->error.message);
 		return false;
 	}
-	if (!engine_prompt(&r->engine) || !check_length(r) || !make_observer(r)) {
-		return false;
-	}
-	int32_t cells = o->n_ctx ? o->n_ctx : cells_needed(r);
-	struct llama_context_params params = engine_context_params(&r->engine, cells, o->n_ubatch);
-	if (ckv_llama_attach(r->ckv, &params)) {
-		return run_failed(r, "llama.cpp can't be observed");
-	}
-	r->large = llama_init_from_model(r->engine.model, params);
 	r->sampler = engine_sampler(o);
 	r->sampler_full = engine_sampler(o);
-	if (!r->large) {
-		fail("llama.cpp could not make a context of %d cells: %s", cells, engine_last_error());
-		return false;
-	}
-	return true;
+	return engine_prompt(&r->engine) && make_observer(r);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- steps */
 
-bool run_prefill(run *r) {
+static bool make_large(run *r) {
+	const run_options *o = r->options;
+	if (check_length(r)) {
+		r->large = engine_context(&r->engine, r->ckv, o->n_ctx ? o->n_ctx : cells_needed(r), o->n_ubatch);
+	}
+	return r->large != NULL;
+}
+
+/* The prompt into the large context, observed. */
+static bool prefill(run *r) {
 	progress p;
 	progress_begin(&p, !r->options->quiet);
 	ckv_llama_on_progress(r->ckv, progress_step, &p);
@@ -156,7 +154,11 @@ void run_heading(const run *r, const char *what, const char *text) {
 static void name_model(run *r) {
 	snprintf(r->result.model_name, sizeof r->result.model_name, "%s", text_file_name(r->options->model));
 	text_sanitise(r->result.model_name);
-	ckv_policy_format(&r->options->params, r->result.policy, sizeof r->result.policy);
+	if (r->options->ctx_budget && !r->options->blocks) {
+		ckv_stream_format(&r->options->stream, r->result.policy, sizeof r->result.policy);
+	} else {
+		ckv_policy_format(&r->options->params, r->result.policy, sizeof r->result.policy);
+	}
 }
 
 static bool begin_result(run *r) {
@@ -179,21 +181,26 @@ static bool small_decoded(const run *r) {
 	return r->options->agnostic || x->compressed.n_decoded > 0 || x->full.n_decoded > 0;
 }
 
-static bool run_all(run *r) {
-	if (!prepare(r) || !begin_result(r) || !run_prefill(r)) {
-		return false;
-	}
-	if (!(r->options->agnostic ? run_agnostic(r) : run_in_window(r))) {
+static bool run_once(run *r) {
+	if (!make_large(r) || !prefill(r) || !(r->options->agnostic ? run_agnostic(r) : run_in_window(r))) {
 		return false;
 	}
 	r->result.cache_alloc = small_decoded(r) ? ckv_llama_cache_alloc(r->ckv) : 0;
+	return true;
+}
+
+static bool run_all(run *r) {
+	bool bounded = r->options->ctx_budget > 0;
+	if (!prepare(r) || !begin_result(r) || !(bounded ? run_bounded(r) : run_once(r))) {
+		return false;
+	}
 	r->result.final_rss = memory_now();
 	r->result.peak_rss = memory_peak();
 	if (r->options->json) {
 		return report_json(&r->result, stdout);
 	}
 	if (!r->options->quiet) {
-		report_table(&r->result, stderr);
+		(bounded ? report_bounded : report_table)(&r->result, stderr);
 	}
 	return true;
 }
@@ -205,6 +212,7 @@ static void run_free(run *r) {
 	llama_free(r->small);
 	engine_free(&r->engine);
 	ckv_llama_free(r->ckv);
+	ckv_llama_free(r->meter);
 	for (int32_t i = 0; i < r->result.n_exchanges && r->result.exchanges; i++) {
 		answer_free(&r->result.exchanges[i].full);
 		answer_free(&r->result.exchanges[i].compressed);
@@ -216,7 +224,7 @@ static void run_free(run *r) {
 int cmd_run(int argc, char **argv) {
 	run_options options;
 	run r;
-	int stop = options_parse(argc, argv, &options);
+	int stop = options_parse(argc, argv, &options, COMMAND_RUN);
 	if (stop) {
 		return stop - 1;
 	}

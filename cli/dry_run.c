@@ -101,6 +101,36 @@ static void tell_tokens(const engine *e, const shape *s, const counts *c) {
 	}
 }
 
+static void tell_memory(double need) {
+	double have = (double)memory_available();
+	if (have > 0) {
+		printf("available memory  %10.1f MB: %s\n", have / 1e6, need <= have ? "it fits" : "it does NOT fit");
+	}
+}
+
+/* A cache of fixed size, beside the full one that the same tokens would fill. */
+static int tell_bounded(const engine *e, const shape *s, int32_t n_tokens) {
+	const run_options *o = e->options;
+	const char *at_most = s->window > 0 ? "at most " : "";
+	int64_t reach = (int64_t)n_tokens + o->n_predict, cells = padded(o->ctx_budget);
+	int64_t full_cells = padded(o->n_ctx ? o->n_ctx : reach);
+	if (o->n_ctx && o->n_ctx < reach) {
+		return fail("prompt and answer do not fit --ctx %d: give at least --ctx %lld", o->n_ctx, (long long)reach);
+	}
+	double model = model_bytes(o->model), full = cache_bytes(o, s, full_cells), own = cache_bytes(o, s, cells);
+	double need = model + own + (o->compare ? full : 0.0);
+	printf("%d tokens and up to %d of the answer; %lld layers, %lld KV heads of %lld, cache type %s\n", n_tokens,
+	       o->n_predict, (long long)s->n_layers, (long long)s->n_kv_heads, (long long)s->dim_k, o->cache_type);
+	printf("full cache        %s%10.1f MB  (%lld cells)\n", at_most, full / 1e6, (long long)full_cells);
+	printf("bounded cache     %s%10.1f MB  (%lld cells: %d rows at most, however many tokens come)\n", at_most, own / 1e6,
+	       (long long)cells, o->ctx_budget);
+	printf("model             %10.1f MB\n", model / 1e6);
+	printf("about %.1f MB are needed%s, besides llama.cpp's working space\n", need / 1e6,
+	       o->compare ? " with both caches" : "");
+	tell_memory(need);
+	return 0;
+}
+
 static int tell(const engine *e, const shape *s, int32_t n_tokens) {
 	const run_options *o = e->options;
 	counts c;
@@ -108,7 +138,7 @@ static int tell(const engine *e, const shape *s, int32_t n_tokens) {
 		return EXIT_FAILED;
 	}
 	double model = model_bytes(o->model), full = cache_bytes(o, s, c.full_cells), kept = cache_bytes(o, s, c.kept_cells);
-	double need = model + full + (o->compare ? kept : cache_bytes(o, s, c.keep)), have = (double)memory_available();
+	double need = model + full + (o->compare ? kept : cache_bytes(o, s, c.keep));
 	const char *at_most = s->window > 0 ? "at most " : "";
 	tell_tokens(e, s, &c);
 	printf("full cache        %s%10.1f MB  (%lld cells)\n", at_most, full / 1e6, (long long)c.full_cells);
@@ -116,18 +146,21 @@ static int tell(const engine *e, const shape *s, int32_t n_tokens) {
 	       (long long)c.kept_cells, c.keep, c.longest + o->n_predict, o->agnostic ? "question and " : "");
 	printf("model             %10.1f MB\n", model / 1e6);
 	printf("while reading the prompt about %.1f MB are needed, besides llama.cpp's working space\n", need / 1e6);
-	if (have > 0) {
-		printf("available memory  %10.1f MB: %s\n", have / 1e6, need <= have ? "it fits" : "it does NOT fit");
-	}
+	tell_memory(need);
 	if (strcmp(o->params.layers, "uniform") != 0 || strcmp(o->params.selector, "adaptive_head") == 0) {
 		puts("(this policy keeps more in some layers or heads: the compressed cache is as long as the longest, up to the "
 		     "full one)");
 	}
-	if (s->window > 0) {
+	return 0;
+}
+
+static int tell_all(const engine *e, const shape *s, int32_t n_tokens) {
+	int status = e->options->ctx_budget ? tell_bounded(e, s, n_tokens) : tell(e, s, n_tokens);
+	if (status == 0 && s->window > 0) {
 		printf("(sliding-window layers, window %lld, hold less than is counted here, and are not compressed)\n",
 		       (long long)s->window);
 	}
-	return 0;
+	return status;
 }
 
 int dry_run(const run_options *o) {
@@ -138,6 +171,8 @@ int dry_run(const run_options *o) {
 	memset(&e, 0, sizeof e);
 	e.options = o;
 	bool has_text = o->document || o->question;
+	/* Without a text the length in question is the context's. */
+	int32_t after = o->compare || o->ctx_budget ? o->n_predict : 0;
 	if (!has_text && !o->n_ctx) {
 		return fail("--dry-run needs a length: a document (-f), a question (-p) or --ctx N");
 	}
@@ -149,9 +184,10 @@ int dry_run(const run_options *o) {
 		fail("%s", error.message);
 	} else if (!read_shape(e.model, &s)) {
 		fail("the model's metadata do not tell the shape of its cache");
+	} else if (!has_text && o->n_ctx <= after) {
+		fail("--ctx %d leaves no room for a prompt beside %d tokens of the answer (-n)", o->n_ctx, after);
 	} else if (!has_text || engine_prompt(&e)) {
-		/* Without a text the length in question is the context's. */
-		status = tell(&e, &s, has_text ? e.n_prompt : o->n_ctx - (o->compare ? o->n_predict : 0));
+		status = tell_all(&e, &s, has_text ? e.n_prompt : o->n_ctx - after);
 	}
 	engine_free(&e);
 	return status == 0 && (fflush(stdout) || ferror(stdout)) ? fail("standard output could not be written") : status;

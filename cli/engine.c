@@ -94,10 +94,8 @@ struct llama_context_params engine_context_params(const engine *e, int32_t n_cel
 	return params;
 }
 
-struct llama_context *engine_small_context(const engine *e, ckv_llama *ckv, int32_t n_cells) {
-	enum { UBATCH = 64 };
-	int32_t window = llama_model_n_swa(e->model), least = window > 0 ? window + UBATCH : 0;
-	struct llama_context_params params = engine_context_params(e, n_cells > least ? n_cells : least, UBATCH);
+struct llama_context *engine_context(const engine *e, ckv_llama *ckv, int32_t n_cells, int32_t n_ubatch) {
+	struct llama_context_params params = engine_context_params(e, n_cells, n_ubatch);
 	if (ckv_llama_attach(ckv, &params)) {
 		fail("llama.cpp can't be observed: %s", ckv_llama_message(ckv));
 		return NULL;
@@ -107,6 +105,12 @@ struct llama_context *engine_small_context(const engine *e, ckv_llama *ckv, int3
 		fail("llama.cpp could not make a context of %u cells: %s", params.n_ctx, engine_last_error());
 	}
 	return ctx;
+}
+
+struct llama_context *engine_small_context(const engine *e, ckv_llama *ckv, int32_t n_cells) {
+	enum { UBATCH = 64 };
+	int32_t window = llama_model_n_swa(e->model), least = window > 0 ? window + UBATCH : 0;
+	return engine_context(e, ckv, n_cells > least ? n_cells : least, UBATCH);
 }
 
 struct llama_sampler *engine_sampler(const run_options *o) {

@@ -1,18 +1,41 @@
 /* Answers, token by token. */
 #include "run.h"
 
-bool generate_decode(struct llama_context *ctx, llama_token *tokens, int32_t n, answer *timed) {
-	double start = seconds();
+static bool decode_alone(struct llama_context *ctx, llama_token *tokens, int32_t n) {
 	int32_t code = llama_decode(ctx, llama_batch_get_one(tokens, n));
 	llama_synchronize(ctx);
-	if (timed && code == 0) {
-		timed->decode_s += seconds() - start;
-		timed->n_decoded++;
-	}
 	if (code && !interrupted()) {
 		fail("llama_decode failed (%d): %s", code, code == 1 ? "the cache is full" : engine_last_error());
 	}
 	return code == 0;
+}
+
+static bool decode_bounded(ckv_llama *ckv, const llama_token *tokens, int32_t n) {
+	ckv_status status = ckv_llama_stream_decode(ckv, tokens, n);
+	if (status && !interrupted()) {
+		fail("the cache of fixed size could not take what comes next: %s", ckv_llama_message(ckv));
+	}
+	return status == CKV_OK;
+}
+
+bool generate_decode(const cache *c, llama_token *tokens, int32_t n, answer *timed) {
+	double start = seconds();
+	bool good = c->bounded ? decode_bounded(c->bounded, tokens, n) : decode_alone(c->ctx, tokens, n);
+	if (timed && good) {
+		timed->decode_s += seconds() - start;
+		timed->n_decoded++;
+	}
+	return good;
+}
+
+bool generate_read(const cache *c, llama_token *tokens, int32_t n, int32_t size, progress *p) {
+	for (int32_t done = 0, now; done < n; done += now) {
+		now = n - done < size ? n - done : size;
+		if (!generate_decode(c, tokens + done, now, NULL) || (p && !progress_step(done + now, n, p))) {
+			return false;
+		}
+	}
+	return true;
 }
 
 static FILE *stream_of(const engine *e) { return e->options->json ? NULL : stdout; }
@@ -44,21 +67,21 @@ static bool finish(const engine *e, answer *a) {
 }
 
 void generate_compare(const engine *e, struct llama_context *full, const witness *w) {
-	divergence_add(w->lost, llama_get_logits_ith(full, -1), llama_get_logits_ith(w->ctx, -1),
+	divergence_add(w->lost, llama_get_logits_ith(full, -1), llama_get_logits_ith(w->cache.ctx, -1),
 	               llama_vocab_n_tokens(e->vocab));
 }
 
-bool generate(const engine *e, struct llama_context *ctx, struct llama_sampler *sampler, llama_token first, answer *a,
+bool generate(const engine *e, const cache *c, struct llama_sampler *sampler, llama_token first, answer *a,
               const witness *w) {
 	llama_token token = first;
 	while (goes_on(e, a)) {
-		if (!generate_decode(ctx, &token, 1, a) || (w && !generate_decode(w->ctx, &token, 1, NULL))) {
+		if (!generate_decode(c, &token, 1, a) || (w && !generate_decode(&w->cache, &token, 1, NULL))) {
 			return false;
 		}
 		if (w) {
-			generate_compare(e, ctx, w);
+			generate_compare(e, c->ctx, w);
 		}
-		token = llama_sampler_sample(sampler, ctx, -1);
+		token = llama_sampler_sample(sampler, c->ctx, -1);
 		if (!generate_add(e, a, token)) {
 			return false;
 		}

@@ -21,17 +21,19 @@ static bool answer_alone(run *r, exchange *x, llama_token first) {
 		return false;
 	}
 	ckv_llama_drop(r->ckv);
-	return generate(&r->engine, r->small, r->sampler, first, &x->compressed, NULL) && run_check(r);
+	const cache small = {r->small, NULL};
+	return generate(&r->engine, &small, r->sampler, first, &x->compressed, NULL) && run_check(r);
 }
 
 static bool answer_both(run *r, exchange *x, llama_token first) {
 	if (!run_extract(r) || !run_make_small(r) || !restore(r, true)) {
 		return false;
 	}
-	witness w = {r->small, &x->lost};
+	const cache small = {r->small, NULL}, large = {r->large, NULL};
+	witness w = {small, &x->lost};
 	run_heading(r, "full cache", NULL);
-	if (!generate_add(&r->engine, &x->full, first) ||
-	    !generate(&r->engine, r->large, r->sampler_full, first, &x->full, &w) || !run_check(r)) {
+	if (!generate_add(&r->engine, &x->full, first) || !generate(&r->engine, &large, r->sampler_full, first, &x->full, &w) ||
+	    !run_check(r)) {
 		return false;
 	}
 	run_drop_large(r);
@@ -41,7 +43,7 @@ static bool answer_both(run *r, exchange *x, llama_token first) {
 	ckv_llama_drop(r->ckv);
 	run_heading(r, "compressed cache", NULL);
 	return generate_add(&r->engine, &x->compressed, first) &&
-	       generate(&r->engine, r->small, r->sampler, first, &x->compressed, NULL) && run_check(r);
+	       generate(&r->engine, &small, r->sampler, first, &x->compressed, NULL) && run_check(r);
 }
 
 bool run_in_window(run *r) {

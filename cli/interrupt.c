@@ -1,16 +1,13 @@
-/* Ctrl-C: the first ends the run at the next token, the second at once. */
+/* Ctrl-C: the first ends what is being done at the next token, the second the program at once. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli.h"
 
 #include <signal.h>
 #include <string.h>
 
-static volatile sig_atomic_t flag;
+static volatile sig_atomic_t flag; /* the signal's number */
 
-static void on_signal(int number) {
-	(void)number;
-	flag = 1;
-}
+static void on_signal(int number) { flag = flag == SIGTERM ? SIGTERM : number; }
 
 void interrupt_install(void) {
 	struct sigaction action;
@@ -20,6 +17,15 @@ void interrupt_install(void) {
 	sigemptyset(&action.sa_mask);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+}
+
+bool interrupt_forget(void) {
+	bool ends = flag == SIGTERM;
+	if (!ends) {
+		flag = 0;
+		interrupt_install(); /* it goes after each signal */
+	}
+	return !ends;
 }
 
 bool interrupted(void) { return flag != 0; }

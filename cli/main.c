@@ -11,6 +11,7 @@ typedef struct command {
 
 static const command commands[] = {
     {"run", cmd_run, "answer a question from a document, with a compressed cache"},
+    {"chat", cmd_chat, "a conversation of any length, in a cache of fixed size"},
     {"policies", cmd_policies, "list policies, their parts and parameters"},
 };
 

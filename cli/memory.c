@@ -8,11 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-uint64_t memory_peak(void) {
-	struct rusage usage;
-	return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024u : 0;
-}
-
 uint64_t memory_now(void) {
 	char line[128] = "", *rest = line;
 	FILE *file = fopen("/proc/self/statm", "r");
@@ -22,6 +17,13 @@ uint64_t memory_now(void) {
 	}
 	strtoull(rest, &rest, 10); /* the whole program's size; the second number is what is resident */
 	return strtoull(rest, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Linux counts the peak late: it may lag a little behind what is resident. */
+uint64_t memory_peak(void) {
+	struct rusage usage;
+	uint64_t peak = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024u : 0, now = memory_now();
+	return peak > now ? peak : now;
 }
 
 uint64_t memory_available(void) {

@@ -130,7 +130,7 @@ static char *apply_template(const char *name, const char *system) {
 	return out;
 }
 
-static void explain_templates(const char *name) {
+void prompt_explain_templates(const char *name) {
 	const char *names[256];
 	int32_t n = llama_chat_builtin_templates(names, sizeof names / sizeof *names);
 	if (name) {
@@ -163,7 +163,7 @@ static bool make_frame(const engine *e, frame *f) {
 		if (none) {
 			fail("no memory for the prompt");
 		} else {
-			explain_templates(o->chat_template);
+			prompt_explain_templates(o->chat_template);
 		}
 		return false;
 	}
@@ -174,47 +174,19 @@ static bool make_frame(const engine *e, frame *f) {
 
 /* ---------------------------------------------------------------------------------------------------------- tokens */
 
-typedef struct token_list {
-	llama_token *data;
-	int32_t size;
-} token_list;
-
-/* Appends the tokens of text. Only the template's own text may hold control tokens: a document that spells one out must not
- * become one. `start`: what the vocabulary puts before any text is put here. */
-static bool add_tokens(const engine *e, token_list *list, const char *text, size_t size, bool start, bool control) {
-	int32_t room = (int32_t)(size + 16);
-	if (size > INT32_MAX / 2 || list->size > INT32_MAX - room) {
-		fail("the prompt is too long");
-		return false;
-	}
-	llama_token *bigger = realloc(list->data, ((size_t)list->size + (size_t)room) * sizeof *bigger);
-	if (!bigger) {
-		fail("no memory for the prompt's tokens");
-		return false;
-	}
-	list->data = bigger;
-	int32_t n = llama_tokenize(e->vocab, text, (int32_t)size, list->data + list->size, room, start, control);
-	if (n < 0) {
-		fail("the prompt could not be turned into tokens");
-		return false;
-	}
-	list->size += n;
-	return true;
-}
-
 static bool add_content(const engine *e, token_list *list, const frame *f) {
 	bool framed = *f->head != '\0';
-	return (!framed || add_tokens(e, list, f->head, strlen(f->head), true, true)) &&
-	       add_tokens(e, list, e->content.data, e->content.size, !framed, false);
+	return (!framed || tokens_add(list, e->vocab, f->head, strlen(f->head), true, true)) &&
+	       tokens_add(list, e->vocab, e->content.data, e->content.size, !framed, false);
 }
 
 static bool add_tail(const engine *e, token_list *list, const frame *f) {
-	return *f->tail == '\0' || add_tokens(e, list, f->tail, strlen(f->tail), false, true);
+	return *f->tail == '\0' || tokens_add(list, e->vocab, f->tail, strlen(f->tail), false, true);
 }
 
 static bool add_question(const engine *e, engine_question *q, const frame *f) {
 	token_list list = {NULL, 0};
-	bool good = add_tokens(e, &list, q->text.data, q->text.size, false, false) && add_tail(e, &list, f);
+	bool good = tokens_add(&list, e->vocab, q->text.data, q->text.size, false, false) && add_tail(e, &list, f);
 	q->tokens = list.data;
 	q->n_tokens = list.size;
 	if (good && q->n_tokens == 0) {

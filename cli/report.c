@@ -3,7 +3,7 @@
 
 static double mb(uint64_t bytes) { return (double)bytes / 1e6; }
 
-static void row(FILE *out, const char *name, const char *unit, int precision, double compressed, double full, bool both) {
+void report_row(FILE *out, const char *name, const char *unit, int precision, double compressed, double full, bool both) {
 	fprintf(out, "  %-31s %12.*f", name, precision, compressed);
 	if (both) {
 		fprintf(out, " %12.*f", precision, full);
@@ -45,16 +45,16 @@ static void print_title(const run_result *r, FILE *out) {
 
 static void cache_rows(const run_result *r, FILE *out, bool both) {
 	const ckv_llama_report *report = &r->report;
-	row(out, "tokens in the cache", "", 0, report->n_cells, r->n_prompt, both);
-	row(out, "cache, rows held", "MB", 2, mb(r->cache_bytes), mb(r->cache_bytes_full), both);
+	report_row(out, "tokens in the cache", "", 0, report->n_cells, r->n_prompt, both);
+	report_row(out, "cache, rows held", "MB", 2, mb(r->cache_bytes), mb(r->cache_bytes_full), both);
 	if (report->bytes_ragged != report->bytes_after) {
-		row(out, "cache, with rows of own length", "MB", 2, mb(report->bytes_ragged), mb(r->cache_bytes_full), both);
+		report_row(out, "cache, with rows of own length", "MB", 2, mb(report->bytes_ragged), mb(r->cache_bytes_full), both);
 	}
 	if (r->cache_alloc) {
-		row(out, "cache, allocated", "MB", 2, mb(r->cache_alloc), mb(r->cache_alloc_full), both);
+		report_row(out, "cache, allocated", "MB", 2, mb(r->cache_alloc), mb(r->cache_alloc_full), both);
 	}
 	if (report->attention_kept >= 0.0f) {
-		row(out, "window's attention kept", "%", 1, 100.0 * (double)report->attention_kept, 100.0, both);
+		report_row(out, "window's attention kept", "%", 1, 100.0 * (double)report->attention_kept, 100.0, both);
 	}
 }
 
@@ -70,11 +70,11 @@ static void time_rows(const run_result *r, FILE *out, bool both) {
 		full.decode_s += x->full.decode_s;
 		full.n_decoded += x->full.n_decoded;
 	}
-	row(out, "prefill", "s", 2, r->prefill_s, r->prefill_s, both);
-	row(out, "compression: scoring", "ms", 1, 1e3 * r->report.score_s, 0, false);
-	row(out, "compression: moving rows", "ms", 1, 1e3 * r->compact_s, 0, false);
-	row(out, r->options->agnostic ? "question to first token" : "first token after", "s", 2, ttft, ttft_full, both);
-	row(out, "decoding", "tokens/s", 1, answer_rate(&compressed), answer_rate(&full), both);
+	report_row(out, "prefill", "s", 2, r->prefill_s, r->prefill_s, both);
+	report_row(out, "compression: scoring", "ms", 1, 1e3 * r->report.score_s, 0, false);
+	report_row(out, "compression: moving rows", "ms", 1, 1e3 * r->compact_s, 0, false);
+	report_row(out, r->options->agnostic ? "question to first token" : "first token after", "s", 2, ttft, ttft_full, both);
+	report_row(out, "decoding", "tokens/s", 1, answer_rate(&compressed), answer_rate(&full), both);
 }
 
 static void print_lost(const divergence *lost, FILE *out) {
@@ -93,14 +93,8 @@ static void question_lines(const run_result *r, FILE *out, bool both) {
 	}
 }
 
-void report_table(const run_result *r, FILE *out) {
+void report_end(const run_result *r, FILE *out) {
 	bool both = r->options->compare;
-	print_title(r, out);
-	cache_rows(r, out, both);
-	time_rows(r, out, both);
-	if (r->n_exchanges > 1) {
-		question_lines(r, out, both);
-	}
 	fprintf(out, "  this process held at most %.0f MB of memory, %.0f MB at the end (the model's file among it)%s\n",
 	        mb(r->peak_rss), mb(r->final_rss), both ? "; both caches side by side" : "");
 	divergence lost = report_lost(r);
@@ -109,4 +103,15 @@ void report_table(const run_result *r, FILE *out) {
 		        lost.n);
 		print_lost(&lost, out);
 	}
+}
+
+void report_table(const run_result *r, FILE *out) {
+	bool both = r->options->compare;
+	print_title(r, out);
+	cache_rows(r, out, both);
+	time_rows(r, out, both);
+	if (r->n_exchanges > 1) {
+		question_lines(r, out, both);
+	}
+	report_end(r, out);
 }

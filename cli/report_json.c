@@ -31,6 +31,8 @@ static void set_lost(json_t *object, const divergence *lost) {
 	set_count(object, "n_compared", (uint64_t)lost->n);
 }
 
+static double rate(int32_t n, double took) { return took > 0.0 ? n / took : 0.0; }
+
 static void set_exchange(json_t *object, const run_result *r, const exchange *x) {
 	set_real(object, "ttft_s", x->ttft_s);
 	set_answer(object, &x->compressed);
@@ -40,6 +42,10 @@ static void set_exchange(json_t *object, const run_result *r, const exchange *x)
 	json_t *full = json_object();
 	set_answer(full, &x->full);
 	set_real(full, "ttft_s", x->ttft_full_s);
+	if (r->options->ctx_budget) { /* the full cache has read the prompt for itself */
+		set_real(full, "prefill_s", r->prefill_full_s);
+		set_real(full, "prefill_tok_per_s", rate(r->n_prompt, r->prefill_full_s));
+	}
 	set_count(full, "cache_alloc_bytes", r->cache_alloc_full);
 	json_object_set_new(object, "full", full);
 	set_lost(object, &x->lost);
@@ -78,11 +84,34 @@ static void set_cache(json_t *object, const run_result *r) {
 	                    report->attention_kept < 0.0f ? json_null() : json_real((double)report->attention_kept));
 }
 
-bool report_json(const run_result *r, FILE *out) {
-	json_t *o = json_object();
+/* Of a cache of fixed size. */
+static void set_bounded(json_t *o, const run_result *r) {
+	const ckv_llama_stream_report *s = &r->stream;
+	json_object_set_new(o, "in_blocks", json_boolean(r->options->blocks));
+	json_object_set_new(o, "rotated", json_boolean(s->rotated != 0));
+	set_count(o, "ctx_budget", (uint64_t)s->budget);
+	set_count(o, "n_cells", (uint64_t)r->n_cells);
+	set_count(o, "n_prompt", (uint64_t)r->n_prompt);
+	set_count(o, "n_seen", (uint64_t)s->n_seen);
+	set_count(o, "n_rows", (uint64_t)s->n_rows);
+	set_count(o, "n_evicted", (uint64_t)s->n_evicted);
+	set_count(o, "n_evictions", (uint64_t)s->n_evictions);
+	set_count(o, "n_layers", (uint64_t)s->n_layers);
+	set_count(o, "n_window_layers", (uint64_t)s->n_window_layers);
+	set_count(o, "cache_alloc_bytes", r->cache_alloc);
+	set_count(o, "own_bytes", s->own_bytes);
+	set_real(o, "prefill_s", r->prefill_s);
+	set_real(o, "prefill_tok_per_s", rate(r->n_prompt, r->prefill_s));
+	set_real(o, "decode_s", s->decode_s);
+	set_real(o, "score_s", s->score_s);
+	set_real(o, "move_s", s->move_s);
+	set_real(o, "turn_s", s->turn_s);
+	set_exchange(o, r, &r->exchanges[0]);
+}
+
+/* Of one-shot compression. */
+static void set_once(json_t *o, const run_result *r) {
 	bool agnostic = r->options->agnostic;
-	json_object_set_new(o, "model", json_string(r->model_name));
-	json_object_set_new(o, "policy", json_string(r->policy));
 	json_object_set_new(o, "keep", json_string(r->options->keep));
 	json_object_set_new(o, "question_in_window", json_boolean(!agnostic));
 	set_count(o, agnostic ? "n_document" : "n_prompt", (uint64_t)r->n_prompt);
@@ -95,6 +124,13 @@ bool report_json(const run_result *r, FILE *out) {
 	} else {
 		set_exchange(o, r, &r->exchanges[0]);
 	}
+}
+
+bool report_json(const run_result *r, FILE *out) {
+	json_t *o = json_object();
+	json_object_set_new(o, "model", json_string(r->model_name));
+	json_object_set_new(o, "policy", json_string(r->policy));
+	(r->options->ctx_budget ? set_bounded : set_once)(o, r);
 	set_count(o, "peak_rss_bytes", r->peak_rss);
 	set_count(o, "final_rss_bytes", r->final_rss);
 	bool good =

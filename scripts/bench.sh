@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the benchmarks of this version and keeps their raw output under bench/results.
-#   bench.sh MODEL [decode|questions|policies|chunkers|observe]
+#   bench.sh MODEL [decode|questions|policies|chunkers|observe|stream-text|stream-fact|stream-flat|stream-read]
 set -eu
 cd "$(dirname "$0")/.."
 model=$1 which=${2:-all}
@@ -48,5 +48,34 @@ esac
 case $which in
 all | observe)
 	keep observe.tsv ckv-bench-observe "1200 tokens, 3 interleaved rounds" build/ckv-bench-observe "$model" demo/document.txt 1200 3 full snapkv tova streamingllm squeezeattention l2norm lagkv expected-attention h2o
+	;;
+esac
+case $which in
+all | stream-text)
+	text=$(scripts/fetch-text.sh)
+	keep stream_text.tsv ckv-bench-stream-text "an essay's tokens through a bounded cache" build/ckv-bench-stream-text "$model" "$text" 512 2048 32 \
+		chunkkv chunkkv:grace=0,decay=1 chunkkv:grace=32,decay=1 chunkkv:grace=64,decay=1 chunkkv:decay=0.99 chunkkv:decay=0.98 chunkkv:decay=0.95 \
+		chunkkv:chunk=4 chunkkv:chunk=16 chunkkv-reuse h2o h2o:decay=1 h2o:grace=32 snapkv tova l2norm streamingllm chunkkv+rotate h2o+rotate \
+		streamingllm+rotate =snapkv =keydiff
+	;;
+esac
+case $which in
+all | stream-fact)
+	text=$(scripts/fetch-text.sh)
+	keep stream_fact.tsv ckv-bench-stream-fact "demo/needles.tsv, each in front of an essay" build/ckv-bench-stream-fact "$model" "$text" demo/needles.tsv 512 1000 \
+		chunkkv h2o streamingllm
+	;;
+esac
+case $which in
+all | stream-read)
+	text=$(scripts/fetch-text.sh)
+	keep stream_read.tsv ckv-bench-stream-text "7,000 tokens through 1,024 cells" build/ckv-bench-stream-text "$model" "$text" 1024 7000 256 chunkkv h2o streamingllm chunkkv+rotate
+	;;
+esac
+case $which in
+all | stream-flat)
+	text=$(scripts/fetch-text.sh)
+	keep stream_flat.tsv ckv-bench-stream-flat "speed and memory over 8,000 tokens, one at a time" build/ckv-bench-stream-flat "$model" "$text" 1024 8000 chunkkv
+	python3 scripts/stream_plot.py bench/results/stream_flat.tsv docs/stream_flat.svg
 	;;
 esac

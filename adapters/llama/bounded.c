@@ -177,7 +177,7 @@ ckv_status ckv_llama_stream_pin(ckv_llama *ckv, int32_t first, int32_t end) {
 	}
 	if (b->n_pins == b->pin_capacity) {
 		int32_t capacity = b->pin_capacity ? 2 * b->pin_capacity : 8;
-		lane_span *bigger = ckv_llama_grow(ckv, b->pins, b->n_pins, capacity, sizeof *bigger);
+		token_span *bigger = ckv_llama_grow(ckv, b->pins, b->n_pins, capacity, sizeof *bigger);
 		if (!bigger) {
 			return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for a pin");
 		}
@@ -194,7 +194,7 @@ ckv_status ckv_llama_stream_pin(ckv_llama *ckv, int32_t first, int32_t end) {
 		b->broken = true;
 		return ckv_llama_fail(ckv, status, "no memory for a pin");
 	}
-	b->pins[b->n_pins++] = (lane_span){first, end};
+	b->pins[b->n_pins++] = (token_span){first, end};
 	return CKV_OK;
 }
 

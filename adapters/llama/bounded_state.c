@@ -6,8 +6,8 @@
 static const char magic[8] = {'C', 'K', 'V', 'L', 'L', 'A', 'M', 'A'};
 enum { VERSION = 1, ORDER_MARK = 0x01020304 };
 
-/* In front. What follows: the ranks of the cells by label; for each layer its number and whether it lets rows go, then if so the rank of each row's cell
- * among the sequence's cells and the keeper's bytes; llama.cpp's state. */
+/* In front. What follows: the ranks of the cells by label; for each layer its number and whether it lets rows go, then if so
+ * the rank of each row's cell among the sequence's cells and the keeper's bytes; llama.cpp's state. */
 typedef struct state_head {
 	char magic[8];
 	uint32_t order, version;

@@ -40,9 +40,9 @@ typedef struct layer_view {
 } layer_view;
 
 /* A range of positions. */
-typedef struct lane_span {
+typedef struct token_span {
 	int32_t first, end;
-} lane_span;
+} token_span;
 
 /* Ways in which an observation can turn out useless; reported when it is to be used. */
 typedef enum flaw {
@@ -147,7 +147,7 @@ typedef struct bounded {
 	int32_t *order; /* [n_rows] cells of all layers by label */
 	int32_t order_capacity;
 	int32_t unshown; /* newest tokens whose queries the keepers have not been shown */
-	lane_span *pins;
+	token_span *pins;
 	int32_t n_pins, pin_capacity;
 	/* Scratch of evictions. */
 	int32_t *victims, *leading; /* [n_rows] row indices: a layer's, its leader's */
@@ -212,8 +212,6 @@ int ckv_llama_residual(const struct ggml_tensor *node, const struct ggml_tensor 
 
 /* observe.c */
 bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user);
-/* The entry of a layer, made when it is new; NULL without memory. */
-layer_view *ckv_llama_find_layer(ckv_llama *ckv, int32_t index);
 void ckv_llama_observe_clear(ckv_llama *ckv);
 /* Takes tokens from position n on out of the observation. */
 void ckv_llama_observe_rewind(ckv_llama *ckv, int32_t n);

@@ -23,7 +23,8 @@ static layer_view *get_layer(ckv_llama *ckv, int32_t index) {
 	return NULL;
 }
 
-layer_view *ckv_llama_find_layer(ckv_llama *ckv, int32_t index) {
+/* The entry of a layer, made when it is new; NULL without memory. */
+static layer_view *find_layer(ckv_llama *ckv, int32_t index) {
 	observation *seen = &ckv->seen;
 	int32_t at = 0;
 	while (at < seen->n_layers && seen->layers[at].index < index) {
@@ -319,7 +320,7 @@ static flaw read_write(ckv_llama *ckv, const struct ggml_tensor *node) {
 	observation *seen = &ckv->seen;
 	int64_t n = node->src[1]->ne[0];
 	int32_t index = key_layer(node);
-	layer_view *layer = ckv_llama_find_layer(ckv, index);
+	layer_view *layer = find_layer(ckv, index);
 	if (!layer || n > INT32_MAX / 4 || !grow_cells(ckv, layer, (int32_t)n) || !reserve_rows(ckv, (int32_t)n)) {
 		return FLAW_MEMORY;
 	}

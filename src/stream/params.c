@@ -40,8 +40,8 @@ typedef struct stream_preset {
 	ckv_stream_params params;
 } stream_preset;
 
-/* Chunk length, how long new tokens are safe, how slowly old attention is forgotten. */
-#define CHUNKS   .chunk = 8, .grace = 32, .decay = 1.0
+/* Chunk length, how long new tokens are safe, how slowly old attention is forgotten: measured, see docs/methods.md. */
+#define CHUNKS   .chunk = 8, .grace = 32, .decay = 0.98
 #define TOKENS   .chunk = 1, .grace = 16, .decay = 0.98
 #define NO_GRACE .chunk = 1, .grace = 0, .decay = 0.98
 #define UNIFORM  .layers = "uniform", .merge = "drop", .reuse = 1

@@ -62,6 +62,30 @@ expect 2 'unrecognized option' run --frobnicate
 expect 1 'cannot open the model .*No such file' run -m missing.gguf -p 'Why?'
 expect 1 'not a model in GGUF' run -m text.gguf -p 'Why?'
 expect 1 'could not be loaded' run -m broken.gguf -p 'Why?'
+# A cache of fixed size, and what does not go with it.
+expect 2 'ctx-budget .0. is not a whole number' run -m x.gguf --ctx-budget 0
+expect 2 'interval .0. is not a whole number' run -m x.gguf --ctx-budget 512 --interval 0
+expect 2 '--keep and --ctx-budget exclude' run -m x.gguf --ctx-budget 512 --keep 10%
+expect 2 '--question-agnostic and --ctx-budget exclude' run -m x.gguf -f "$document" --ctx-budget 512 --question-agnostic
+expect 2 'one question .*--ctx-budget' run -m x.gguf -f "$document" -p 'Why?' -p 'How?' --ctx-budget 512
+expect 2 '--ctx .*with --compare' run -m x.gguf --ctx-budget 512 --ctx 4096
+expect 2 '--interval goes with --ctx-budget' run -m x.gguf --interval 16
+expect 2 'go with --ctx-budget' run -m x.gguf --rotate
+expect 2 'go with --ctx-budget' run -m x.gguf --no-rotate
+expect 2 '--rotate and --no-rotate exclude' run -m x.gguf --ctx-budget 512 --rotate --no-rotate
+expect 2 '--rotate .*quantised.*--cache-type f16' run -m x.gguf --ctx-budget 512 --rotate --cache-type q8_0
+expect 2 '--rotate .*token by token' run -m x.gguf --ctx-budget 512 --rotate --policy keydiff
+expect 2 '--rotate .*token by token' run -m x.gguf --ctx-budget 512 --rotate --interval 32
+expect 2 "'cam' can't be kept account of .*--ctx-budget" run -m x.gguf --ctx-budget 512 --policy cam
+expect 2 "'pyramidkv' can't be kept account of" run -m x.gguf --ctx-budget 512 --policy pyramidkv
+expect 2 "'squeezeattention' can't be kept account of" run -m x.gguf --ctx-budget 512 --policy squeezeattention
+expect 2 "'cam' goes token by token: leave --interval out" run -m x.gguf --ctx-budget 512 --policy cam --interval 16
+expect 2 "no policy 'tovaa'.*no streaming policy 'tovaa'; the nearest is 'tova'" run -m x.gguf --ctx-budget 512 --policy tovaa
+expect 2 "no parameter 'gracee'; the nearest is 'grace'$" run -m x.gguf --ctx-budget 512 --policy chunkkv:gracee=9
+expect 2 "no parameter 'kernel'.*--interval N" run -m x.gguf --ctx-budget 512 --policy snapkv:kernel=5
+expect 2 "no parameter 'grace'" run -m x.gguf --ctx-budget 512 --policy chunkkv:grace=9 --interval 16
+expect 2 'no JSON form' run -m x.gguf --ctx-budget 512 --dry-run --json
+expect 2 '--pin is an option of chunkkv chat, not of chunkkv run' run -m x.gguf --pin 'The answer is 42.'
 expect 2 'question-agnostic .*-f' run -m x.gguf -p 'Why?' --question-agnostic
 expect 2 'several questions .*-f' run -m x.gguf -p 'Why?' -p 'How?'
 expect 2 'question with -p' run -m x.gguf -f - --question-agnostic
@@ -99,19 +123,23 @@ shows() {
 	fi
 }
 
-shows '^policies that --ctx-budget uses' policies
+shows '^policies that compress once, or in blocks' policies
+shows '^policies that go token by token, with --ctx-budget' policies
 shows '^  cam  ' policies
 shows '^ +scorer=attn_mass chunk=8 ' policies
 shows '^scorers with --ctx-budget' policies
 shows '^parameters with --ctx-budget' policies
-shows '^chunkkv: ' policies chunkkv
-shows '^chunkkv, with --ctx-budget: ' policies chunkkv
+shows '^chunkkv, as a one-shot policy: ' policies chunkkv
+shows '^chunkkv, token by token: ' policies chunkkv
 shows '^  chunk=10 ' policies chunkkv
 shows '^  chunk=8 ' policies chunkkv
 shows '^  grace=9 ' policies chunkkv:grace=9
-shows "^not without --ctx-budget: there is no parameter 'grace'" policies chunkkv:grace=9
-shows "^not with --ctx-budget: there is no streaming policy 'adakv'" policies adakv
-shows '^cam, with --ctx-budget: ' policies cam
+shows "^not as a one-shot policy: there is no parameter 'grace'" policies chunkkv:grace=9
+shows "^not token by token: there is no streaming policy 'adakv'" policies adakv
+shows '^cam, token by token: ' policies cam
+shows "^ +not with --ctx-budget, only in ckv_stream: policy 'cam' can't be kept account of" policies cam
+shows "not with --ctx-budget, only in ckv_stream: policy 'squeezeattention'" policies
+shows "not with --ctx-budget, only in ckv_stream: policy 'tova'" policies tova:mode=reference
 shows '^  layers=pyramid ' policies pyramidkv:beta=2.5
 
 if [ -n "$model" ]; then
@@ -128,6 +156,12 @@ if [ -n "$model" ]; then
 	expect 1 'question 1 is empty' run -m "$model" -f "$document" --question-agnostic
 	expect 1 'does not fit --ctx 512.*--ctx' run -m "$model" -f "$document" -p 'Why?' -p 'How?' --ctx 512
 	expect 1 'needs a length' run -m "$model" --dry-run
+	expect 1 'no room for a prompt' run -m "$model" --dry-run --ctx-budget 512 --ctx 100
+	expect 1 'do not fit --ctx 512.*--ctx [0-9]' run -m "$model" -f "$document" -p 'Why?' --dry-run --ctx-budget 256 --ctx 512
+	expect 1 '--ctx 512 can.t hold.*--ctx [0-9]' run -m "$model" -f "$document" -p 'Why?' --compare --ctx-budget 256 --ctx 512
+	expect 1 'budget of 20 rows is too small.* need [0-9]' run -m "$model" -f "$document" -p 'Why?' --ctx-budget 20
+	expect 1 "'adakv' can't be used in blocks: its heads" run -m "$model" -f "$document" -p 'Why?' --ctx-budget 512 --policy adakv
+	expect 1 "'pyramidkv' can't be used in blocks: its layers" run -m "$model" -p 'Why?' --ctx-budget 512 --policy pyramidkv --interval 64
 	"$chunkkv" run -m "$model" -p 'Why?' --chat-template nonsense >out 2>err
 	if [ $? = 1 ] && [ ! -s out ] && grep -q 'chatml' err; then n_passed=$((n_passed + 1)); else n_failed=$((n_failed + 1)) && echo "FAILED: unknown template"; fi
 fi
