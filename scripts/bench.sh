@@ -54,22 +54,20 @@ case $which in
 all | stream-text)
 	text=$(scripts/fetch-text.sh)
 	keep stream_text.tsv ckv-bench-stream-text "an essay's tokens through a bounded cache" build/ckv-bench-stream-text "$model" "$text" 512 2048 32 \
-		chunkkv chunkkv:grace=0,decay=1 chunkkv:grace=32,decay=1 chunkkv:grace=64,decay=1 chunkkv:decay=0.99 chunkkv:decay=0.98 chunkkv:decay=0.95 \
-		chunkkv:chunk=4 chunkkv:chunk=16 chunkkv-reuse h2o h2o:decay=1 h2o:grace=32 snapkv tova l2norm streamingllm chunkkv+rotate h2o+rotate \
-		streamingllm+rotate =snapkv =keydiff
+		chunkkv chunkkv:grace=0,decay=1 chunkkv:grace=32,decay=1 chunkkv:grace=64,decay=1 chunkkv:decay=0.95 chunkkv-reuse h2o h2o:decay=1 \
+		snapkv tova l2norm streamingllm chunkkv+rotate streamingllm+rotate =snapkv =keydiff
 	;;
 esac
 case $which in
 all | stream-fact)
 	text=$(scripts/fetch-text.sh)
-	keep stream_fact.tsv ckv-bench-stream-fact "demo/needles.tsv, each in front of an essay" build/ckv-bench-stream-fact "$model" "$text" demo/needles.tsv 512 1000 \
-		chunkkv h2o streamingllm
+	keep stream_fact.tsv ckv-bench-stream-fact "demo/needles.tsv, each in front of an essay" build/ckv-bench-stream-fact "$model" "$text" demo/needles.tsv 512 1000 chunkkv streamingllm
 	;;
 esac
 case $which in
 all | stream-read)
 	text=$(scripts/fetch-text.sh)
-	keep stream_read.tsv ckv-bench-stream-text "7,000 tokens through 1,024 cells" build/ckv-bench-stream-text "$model" "$text" 1024 7000 256 chunkkv h2o streamingllm chunkkv+rotate
+	keep stream_read.tsv ckv-bench-stream-text "7,000 tokens through 1,024 cells" build/ckv-bench-stream-text "$model" "$text" 1024 7000 256 chunkkv chunkkv+rotate streamingllm
 	;;
 esac
 case $which in
