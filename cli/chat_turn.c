@@ -124,7 +124,8 @@ static bool decode(chat *c, const turn *t) {
 	ckv_status status = ckv_llama_stream_decode(c->ckv, t->tokens.data, t->tokens.size);
 	progress_end(&p);
 	int32_t done = chat_seen(c) - before;
-	if (done == t->tokens.size) { /* stopped when all was in: no matter */
+	bool stopped = status == CKV_ERR_CANCELLED; /* when all was in: no matter */
+	if (done == t->tokens.size && (status == CKV_OK || stopped)) {
 		warn_of_length(c);
 		return true;
 	}
@@ -171,7 +172,7 @@ static bool generate(chat *c, answer *a) {
 static bool end_line(answer *a) {
 	bool good = answer_end(a, stdout);
 	fputc('\n', stdout);
-	if (fflush(stdout) && !interrupted()) {
+	if ((fflush(stdout) || ferror(stdout)) && !interrupted()) {
 		fail("the reply could not be written to standard output");
 		good = false;
 	}

@@ -85,6 +85,12 @@ expect 2 "no parameter 'gracee'; the nearest is 'grace'$" run -m x.gguf --ctx-bu
 expect 2 "no parameter 'kernel'.*--interval N" run -m x.gguf --ctx-budget 512 --policy snapkv:kernel=5
 expect 2 "no parameter 'grace'" run -m x.gguf --ctx-budget 512 --policy chunkkv:grace=9 --interval 16
 expect 2 'no JSON form' run -m x.gguf --ctx-budget 512 --dry-run --json
+expect 2 'no model given' chat
+expect 2 '--keep is an option of chunkkv run, not of chunkkv chat' chat -m x.gguf --keep 5%
+expect 2 "'adakv' is for a cache that is compressed once" chat -m x.gguf --policy adakv
+expect 2 'exclude' chat -m x.gguf --chat-template chatml --no-chat-template
+expect 2 'standard input is what you say' chat -m x.gguf -f -
+expect 1 'cannot open the model .*No such file' chat -m missing.gguf
 expect 2 '--pin is an option of chunkkv chat, not of chunkkv run' run -m x.gguf --pin 'The answer is 42.'
 expect 2 'question-agnostic .*-f' run -m x.gguf -p 'Why?' --question-agnostic
 expect 2 'several questions .*-f' run -m x.gguf -p 'Why?' -p 'How?'
@@ -101,7 +107,7 @@ expect 2 "^chunkkv: kernel=4 must be odd" policies adakv:kernel=4
 [ $? = 2 ] && grep -q "no command 'nonsense'" err && n_passed=$((n_passed + 1)) || n_failed=$((n_failed + 1))
 "$chunkkv" >out 2>err
 [ $? = 2 ] && [ ! -s out ] && n_passed=$((n_passed + 1)) || n_failed=$((n_failed + 1))
-for words in --help 'run --help' 'policies --help' --version policies 'policies adakv' 'policies chunkkv:chunker=line'; do
+for words in --help 'run --help' 'chat --help' 'policies --help' --version policies 'policies adakv' 'policies chunkkv:chunker=line'; do
 	# shellcheck disable=SC2086 # a list of words
 	if "$chunkkv" $words >out 2>err && [ -s out ] && [ ! -s err ]; then
 		n_passed=$((n_passed + 1))

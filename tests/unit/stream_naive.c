@@ -7,7 +7,7 @@
 #include <string.h>
 
 naive_head naive_make(const ckv_stream_params *params, const tokens *t, int32_t layer, int32_t index, int32_t budget) {
-	naive_head h = {.params = *params, .t = t, .layer = layer, .index = index, .budget = budget, .last_merged = -1};
+	naive_head h = {.params = *params, .t = t, .layer = layer, .index = index, .budget = budget};
 	size_t n = (size_t)t->k.n_tokens + 1;
 	h.positions = test_memory(n, sizeof *h.positions);
 	h.scores = test_memory(n, sizeof *h.scores);
@@ -84,7 +84,7 @@ static void append(naive_head *h) {
 
 /* Scores that are made when something must go. */
 static void score_late(naive_head *h) {
-	int32_t window = h->params.window < h->seen ? h->params.window : h->seen;
+	int32_t from = h->seen - h->params.window > h->known_from ? h->seen - h->params.window : h->known_from;
 	bool tova = scored_by(h, "tova"), snapkv = scored_by(h, "snapkv");
 	for (int32_t j = 0; j < h->n && (tova || snapkv); j++) {
 		h->scores[j] = 0.0;
@@ -92,13 +92,13 @@ static void score_late(naive_head *h) {
 	if (tova) {
 		add_weights(h, h->seen - 1, h->n, 1.0, h->scores);
 	}
-	for (int32_t p = h->seen - window; p < h->seen && snapkv; p++) {
+	for (int32_t p = from; p < h->seen && snapkv; p++) {
 		int32_t older = 0;
 		while (older < h->n && h->positions[older] < p) {
 			older++;
 		}
 		if (older) {
-			add_weights(h, p, older, 1.0 / window, h->scores);
+			add_weights(h, p, older, 1.0 / (h->seen - from), h->scores);
 		}
 	}
 }
@@ -178,7 +178,6 @@ static void merge(naive_head *h, int32_t loser) {
 	}
 	double chance = h->scores[loser] / h->scores[target];
 	double draw = (double)ckv_merge_draw((int64_t)p->seed + h->layer + h->index, h->draws++);
-	h->last_merged = -1;
 	if (p->merge_gate && draw >= chance) {
 		return;
 	}
@@ -188,7 +187,6 @@ static void merge(naive_head *h, int32_t loser) {
 		fold(h->keys + target * dim, own, weight, dim);
 	}
 	h->scores[target] += h->scores[loser];
-	h->last_merged = target;
 }
 
 static void remove_rows(naive_head *h, int32_t first, int32_t end) {
@@ -238,6 +236,30 @@ void naive_step(naive_head *h, const int32_t *evicted, int32_t n_evicted, const 
 	}
 	CHECK(at == n_evicted, "%s: layer %d, head %d, token %d: %d went too many", what, h->layer, h->index, h->seen - 1,
 	      n_evicted - at);
+}
+
+void naive_compare(const naive_head *h, const ckv_stream *s, const char *what) {
+	ckv_stream_rows rows = head_rows(s, h->layer, h->index);
+	CHECK(rows.n == h->n, "%s: layer %d, head %d: %d rows, not %d", what, h->layer, h->index, rows.n, h->n);
+	for (int32_t i = 0; i < rows.n; i++) {
+		CHECK(rows.positions[i] == h->positions[i], "%s: layer %d, head %d, row %d: %d, not %d", what, h->layer, h->index, i,
+		      rows.positions[i], h->positions[i]);
+		if (rows.scores) {
+			double score = (double)rows.scores[i];
+			CHECK(fabs(score - h->scores[i]) <= 1e-4 * fabs(h->scores[i]) + 1e-7, "%s: position %d: %.9g, not %.9g", what,
+			      rows.positions[i], score, h->scores[i]);
+		}
+	}
+}
+
+void naive_trim(naive_head *h, int32_t n) {
+	int32_t kept = h->seen - n,
+	        known = h->seen - h->params.window > h->known_from ? h->seen - h->params.window : h->known_from;
+	h->known_from = known < kept ? known : kept;
+	h->seen = kept;
+	while (h->n && h->positions[h->n - 1] >= kept) {
+		h->n--;
+	}
 }
 
 double naive_concentration(const tokens *t, int32_t n) {

@@ -94,13 +94,17 @@ typedef struct naive_head {
 	double *scores, *keys, *values; /* rows after another */
 	int64_t draws;
 	int32_t decisions, near_ties;
-	int32_t last_merged; /* row that the last merge went into; -1: none */
+	int32_t known_from; /* queries of older tokens are lost */
 } naive_head;
 
 naive_head naive_make(const ckv_stream_params *params, const tokens *t, int32_t layer, int32_t index, int32_t budget);
 void naive_free(naive_head *h);
 /* The next token. What the library evicted decides only between chunks whose means are all but equal. */
 void naive_step(naive_head *h, const int32_t *evicted, int32_t n_evicted, const char *what);
+/* Positions and scores of the head against what a stream holds of it. */
+void naive_compare(const naive_head *h, const ckv_stream *s, const char *what);
+/* The newest n tokens are taken back. Queries that gave way to theirs are lost. */
+void naive_trim(naive_head *h, int32_t n);
 /* Mean cosine of all pairs of the first n keys, over all heads. */
 double naive_concentration(const tokens *t, int32_t n);
 

@@ -57,21 +57,6 @@ static void every_preset_and_scorer_is_tried(void **state) {
 	}
 }
 
-/* What a stream holds of one head against what the naive step does. */
-static void compare_head(const ckv_stream *s, const naive_head *h, const char *what) {
-	ckv_stream_rows rows = head_rows(s, h->layer, h->index);
-	CHECK(rows.n == h->n, "%s: layer %d, head %d: %d rows, not %d", what, h->layer, h->index, rows.n, h->n);
-	for (int32_t i = 0; i < rows.n; i++) {
-		CHECK(rows.positions[i] == h->positions[i], "%s: layer %d, head %d, row %d: %d, not %d", what, h->layer, h->index, i,
-		      rows.positions[i], h->positions[i]);
-		if (rows.scores) {
-			double score = (double)rows.scores[i];
-			CHECK(fabs(score - h->scores[i]) <= 1e-4 * fabs(h->scores[i]) + 1e-7, "%s: position %d: %.9g, not %.9g", what,
-			      rows.positions[i], score, h->scores[i]);
-		}
-	}
-}
-
 /* Rows; the naive ones then take over the last bit of f16, so that it does not add up. */
 static void compare_rows(const ckv_stream *s, naive_head *h, bool keys, const char *what) {
 	int32_t dim = keys ? h->t->k.dim : h->t->v.dim;
@@ -160,7 +145,7 @@ static void compare(const pair *p, naive_head *h, const char *what) {
 	int32_t n;
 	assert_int_equal(ckv_stream_evicted(p->s, h->layer, h->index, &evicted, &n), CKV_OK);
 	naive_step(h, evicted, n, what);
-	compare_head(p->s, h, what);
+	naive_compare(h, p->s, what);
 	compare_rows(p->s, h, true, what);
 	compare_rows(p->s, h, false, what);
 	CHECK(layer_info(p->s, h->layer).layer_budget == h->budget, "%s: layer %d has a budget of %d, not %d", what, h->layer,

@@ -325,6 +325,28 @@ static void squeeze_shares_by_how_little_keys_are_alike(void **state) {
 	}
 }
 
+static void keys_are_alike_by_the_mean_cosine_of_all_pairs(void **state) {
+	rng r = {8};
+	(void)state;
+	for (int i = 0; i < 100; i++) {
+		const ckv_stream_shape shape = {1, rng_range(&r, 1, 40), 1};
+		int32_t n = rng_range(&r, 2, 60);
+		tokens t = tokens_random(&r, shape, n, 0);
+		uint16_t *rows = test_memory((size_t)(n * shape.dim_k), sizeof *rows);
+		float *scratch = test_memory((size_t)shape.dim_k * 2, sizeof *scratch);
+		for (int32_t c = 0; c < n * shape.dim_k; c++) {
+			rows[c] = ckv_f16_from_f32(t.k.value[c]);
+		}
+		double expected = naive_concentration(&t, n);
+		double own = (double)ckv_stream_concentration(ckv_kernels_get(0), rows, n, shape.dim_k, scratch);
+		CHECK(fabs(own - expected) < 1e-5, "%d rows of %d: %.9g, not %.9g", n, shape.dim_k, own, expected);
+		assert_true(!(ckv_stream_concentration(ckv_kernels_get(0), rows, 1, shape.dim_k, scratch) > 0.0f));
+		free(rows);
+		free(scratch);
+		tokens_free(&t);
+	}
+}
+
 static void one_layer_and_uniform_ones_get_the_mean(void **state) {
 	static const char *const policies[] = {"h2o", "pyramidkv", "squeezeattention", "pyramidkv:beta=1",
 	                                       "squeezeattention:strength=0"};
@@ -439,6 +461,7 @@ int main(void) {
 	    cmocka_unit_test(masks_without_sense_are_refused),
 	    cmocka_unit_test(pyramids_fall_to_a_floor_around_their_mean),
 	    cmocka_unit_test(squeeze_shares_by_how_little_keys_are_alike),
+	    cmocka_unit_test(keys_are_alike_by_the_mean_cosine_of_all_pairs),
 	    cmocka_unit_test(one_layer_and_uniform_ones_get_the_mean),
 	    cmocka_unit_test(shares_without_sense_are_refused),
 	    cmocka_unit_test(keys_are_read_as_if_no_gap_were_there),
