@@ -369,24 +369,15 @@ static bool same(const identity *saved, const identity *own, const char *path) {
 	return true;
 }
 
-/* What was restored has its pins, but would lose them with a change of policy. */
-static bool pin_again(chat *c, const chat_state *s) {
-	bool good = true;
-	for (int32_t i = 0; i < s->n_pins && good; i++) {
-		good = ckv_llama_stream_pin(c->ckv, s->pins[i].first, s->pins[i].end) == CKV_OK;
-	}
-	return good;
-}
-
-static bool restore(chat *c, const chat_state *s, const char *data, size_t size) {
+static bool restore(chat *c, const char *data, size_t size) {
 	llama_memory_seq_rm(llama_get_memory(c->ctx), 0, -1, -1);
-	return ckv_llama_stream_restore(c->ckv, c->ctx, 0, &c->bounds, data, size) == CKV_OK && pin_again(c, s);
+	return ckv_llama_stream_restore(c->ckv, c->ctx, 0, &c->bounds, data, size) == CKV_OK;
 }
 
 /* As it was before a file's cache was not taken. */
 static void put_back(chat *c, const buffer *old) {
 	if (old->data) {
-		c->broken = !restore(c, &c->state, old->data, old->size);
+		c->broken = !restore(c, old->data, old->size);
 	} else {
 		llama_memory_seq_rm(llama_get_memory(c->ctx), 0, -1, -1);
 		c->broken = ckv_llama_stream_begin(c->ckv, c->ctx, 0, &c->bounds) != CKV_OK || c->broken;
@@ -394,12 +385,12 @@ static void put_back(chat *c, const buffer *old) {
 }
 
 /* The cache of now is kept until that of the file is in its place. */
-static bool exchange_cache(chat *c, const chat_state *s, const unpacker *u, const char *path) {
+static bool exchange_cache(chat *c, const unpacker *u, const char *path) {
 	buffer old = {NULL, 0};
 	if (!c->broken && chat_seen(c) > 0 && !save_cache(c, 0, &old)) {
 		return false;
 	}
-	bool good = restore(c, s, u->data, u->left);
+	bool good = restore(c, u->data, u->left);
 	if (!good) {
 		fail("'%s' can't be gone on with: %s", path, ckv_llama_message(c->ckv));
 		put_back(c, &old);
@@ -427,7 +418,7 @@ static bool load(chat *c, const buffer *bytes, const char *path) {
 	unpacker u;
 	chat_state state;
 	memset(&state, 0, sizeof state);
-	if (!open_saved(&u, bytes, path) || !take_saved(c, &u, &state, path) || !exchange_cache(c, &state, &u, path)) {
+	if (!open_saved(&u, bytes, path) || !take_saved(c, &u, &state, path) || !exchange_cache(c, &u, path)) {
 		chat_state_free(&state);
 		return false;
 	}

@@ -6,8 +6,8 @@
 static const char magic[8] = {'C', 'K', 'V', 'L', 'L', 'A', 'M', 'A'};
 enum { VERSION = 1, ORDER_MARK = 0x01020304 };
 
-/* In front. What follows: the ranks of the cells by label; for each layer its number and whether it lets rows go, then if so
- * the rank of each row's cell among the sequence's cells and the keeper's bytes; llama.cpp's state. */
+/* In front. What follows: the ranks of the cells by label; the pins; for each layer its number and whether it lets rows go,
+ * then if so the rank of each row's cell among the sequence's cells and the keeper's bytes; llama.cpp's state. */
 typedef struct state_head {
 	char magic[8];
 	uint32_t order, version;
@@ -107,6 +107,8 @@ static ckv_status put_layers(ckv_llama *ckv, writer *w, const int32_t *ranks) {
 	for (int32_t i = 0; i < b->n_rows; i++) {
 		put_int(w, ranks[b->order[i]]);
 	}
+	put_int(w, b->n_pins);
+	put(w, b->pins, (size_t)b->n_pins * sizeof *b->pins);
 	for (int32_t i = 0; i < ckv->seen.n_layers && status == CKV_OK; i++) {
 		const layer_view *layer = &ckv->seen.layers[i];
 		bool sliding = ckv_llama_is_sliding(ckv, layer);
@@ -268,6 +270,28 @@ static ckv_status take_layer(ckv_llama *ckv, reader *r, const state_head *head, 
 	return status;
 }
 
+/* The keepers have them too; these are for keepers that are made later. */
+static ckv_status take_pins(ckv_llama *ckv, reader *r) {
+	bounded *b = &ckv->bound;
+	int32_t n = take_int(r);
+	const void *pins = n >= 0 && (size_t)n <= r->left / sizeof *b->pins ? take(r, (size_t)n * sizeof *b->pins) : NULL;
+	if (!pins) {
+		return CKV_ERR_ARG;
+	}
+	b->pins = ckv_llama_grow(ckv, b->pins, 0, n, sizeof *b->pins);
+	if (!b->pins) {
+		return CKV_ERR_NOMEM;
+	}
+	memcpy(b->pins, pins, (size_t)n * sizeof *b->pins);
+	b->n_pins = b->pin_capacity = n;
+	for (int32_t i = 0; i < n; i++) {
+		if (b->pins[i].first < 0 || b->pins[i].end < b->pins[i].first) {
+			return CKV_ERR_ARG;
+		}
+	}
+	return CKV_OK;
+}
+
 static ckv_status take_layers(ckv_llama *ckv, reader *r, const state_head *head, int32_t first_cell) {
 	bounded *b = &ckv->bound;
 	size_t n = (size_t)head->n_layers;
@@ -356,6 +380,7 @@ ckv_status ckv_llama_stream_restore(ckv_llama *ckv, struct llama_context *ctx, l
 	bool streams = llama_n_seq_max(ctx) > 1 && llama_n_ctx_seq(ctx) < llama_n_ctx(ctx);
 	int32_t first_cell = streams ? seq * (int32_t)llama_n_ctx_seq(ctx) : 0;
 	status = take_order(ckv, &r, &head, first_cell);
+	status = status ? status : take_pins(ckv, &r);
 	status = status ? status : take_layers(ckv, &r, &head, first_cell);
 	if (status) {
 		ckv_llama_fail(ckv, status, "%s",

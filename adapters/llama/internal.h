@@ -177,8 +177,9 @@ struct ckv_llama {
 	uint32_t cpu_disable;
 	held_state held;
 	hiding hide;
-	uint64_t cache_alloc; /* added up anew in each ubatch, layer after layer */
-	int32_t alloc_layer;
+	uint64_t cache_alloc; /* of the last graph that came to its last layer */
+	uint64_t alloc_sum;   /* added up anew in each ubatch, layer after layer */
+	int32_t alloc_layer, alloc_top;
 	int32_t *report_layers, *report_kept;
 	layer_keep *kept; /* [n_kept] of the last extract; their layers are not valid any more */
 	int32_t n_kept;

@@ -416,11 +416,15 @@ static flaw read_node(ckv_llama *ckv, const struct ggml_tensor *node) {
 static void note_allocation(ckv_llama *ckv, const struct ggml_tensor *root) {
 	int32_t layer = ckv_llama_cache_layer(root, "cache_k_l");
 	if (layer >= 0) {
-		ckv->cache_alloc = layer <= ckv->alloc_layer ? 0 : ckv->cache_alloc;
+		ckv->alloc_sum = layer <= ckv->alloc_layer ? 0 : ckv->alloc_sum;
 		ckv->alloc_layer = layer;
-		ckv->cache_alloc += ggml_nbytes(root);
+		ckv->alloc_sum += ggml_nbytes(root);
 	} else if (ckv_llama_cache_layer(root, "cache_v_l") == ckv->alloc_layer) {
-		ckv->cache_alloc += ggml_nbytes(root);
+		ckv->alloc_sum += ggml_nbytes(root);
+		if (ckv->alloc_layer >= ckv->alloc_top) { /* a graph that broke off tells nothing */
+			ckv->alloc_top = ckv->alloc_layer;
+			ckv->cache_alloc = ckv->alloc_sum;
+		}
 	}
 }
 

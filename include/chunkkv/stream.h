@@ -14,18 +14,20 @@
  *    it is told of new tokens and shown keys and queries, and says which rows to drop.
  *
  * The token step of a head, in product mode. Chunks are runs of `chunk` positions counted from the sinks on.
- *  1. Scores of the rows stored so far: scorer attn_mass   score = score * decay + w, w = softmax of the new token's query
- * over them; a new row starts at 0, the very first at 1; tova         score = w over all rows, the new one too, when one
- * must go; snapkv       mean of w over the last `window` queries, when some must go; key_norm     the key's length, long
- * ones are kept;    knorm  minus the key's length, short ones are kept; streaming    the position. The query is the model's
- * own (mean over the query heads of a KV head) or, when none is shown, the new key.
+ *  1. The rows stored so far are scored by the new token. Its query is the model's own (weights are the mean over the query
+ *     heads of the KV head) or, when none is shown, its key. w: softmax of the query's logits over rows.
+ *      - attn_mass: score = score * decay + w over those rows; the new row will start at 0, the very first at 1
+ *      - tova: score = w over all rows, the new one too; only when one must go
+ *      - snapkv: mean w of the last `window` queries, each over the rows older than itself; only when some must go
+ *      - key_norm: the key's length, long ones are kept; knorm: short ones
+ *      - streaming: the newest are kept
  *  2. The row is appended.
- *  3. While there are more rows than the budget, the chunk with the lowest mean score goes (the older of equal ones; with
- * knorm the newer), whole. Chunks that hold a sink, one of the `grace` newest tokens, or have not been seen to their end,
- * stay. snapkv drops as many chunks at once as make up a window, and protects the window. So the budget holds after every
- * token, survivors are whole chunks, all heads of a layer have equally many, and how tokens are split into calls changes
- * nothing. Reference mode (reference = 1) is the published code of VeloxQuant-MLX 0.94.15 instead, with its own chunk
- * boundaries, its trimming of heads after each call, and its other ways; see docs/methods.md.
+ *  3. While there are more rows than the budget, the chunk with the lowest mean score goes, whole (the older of equal ones;
+ *     with knorm the newer). Chunks that hold a sink, one of the `grace` newest tokens (snapkv: of the window), or have not
+ *     been seen to their end, stay. snapkv lets as many chunks go at once as make up a window.
+ * So the budget holds after every token, survivors are whole chunks, all heads of a layer have equally many, and how tokens
+ * are split into calls changes nothing. Reference mode (reference = 1) is the published code of VeloxQuant-MLX 0.94.15
+ * instead, with its own chunk boundaries, its trimming of heads after each call, and its other ways; see docs/methods.md.
  *
  * Next position: always tokens_seen; a kept row keeps its position. Conventions as in chunkkv.h.
  */
@@ -79,9 +81,9 @@ CKV_API int ckv_stream_params_use(const ckv_stream_params *params, const char *k
 CKV_API size_t ckv_stream_params_value(const ckv_stream_params *params, const char *key, char *buffer, size_t capacity);
 
 /* Shares a mean budget of rows among layers. pyramid: a straight line that falls from about beta times the mean, none below
- * sinks + 1 (PyramidKV-adapted). squeeze: by 1 - concentration[n_layers], mixed with the mean by `strength`
- * (SqueezeAttention-adapted); concentration may be NULL otherwise. Errors: CKV_ERR_ARG, CKV_ERR_POLICY, CKV_ERR_NUMERIC.
- * Thread-safe. */
+ * what a layer must hold: sinks, grace and a chunk, in reference mode sinks + 1 (PyramidKV-adapted). squeeze: by 1 -
+ * concentration[n_layers], mixed with the mean by `strength` (SqueezeAttention-adapted), raised to the same floor;
+ * concentration may be NULL otherwise. Errors: CKV_ERR_ARG, CKV_ERR_POLICY, CKV_ERR_NUMERIC. Thread-safe. */
 CKV_API ckv_status ckv_stream_budgets(const ckv_stream_params *params, int32_t budget, int32_t n_layers,
                                       const float *concentration, int32_t *budgets, ckv_error *error);
 
@@ -99,9 +101,9 @@ typedef struct ckv_stream_shape {
 } ckv_stream_shape;
 
 /* Empty caches for all layers of a model, shapes[n_layers], each of at most `budget` rows a head (their mean with
- * layers=pyramid and squeeze). Memory: about budget * (2 * (dim_k + dim_v) + 12) bytes a head, made as it fills. *stream is
- * NULL after an error. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_POLICY (a budget that sinks, grace and one chunk do not
- * fit in). */
+ * layers=pyramid and squeeze). Memory of a head: budget * (2 * (dim_k + dim_v) + 16) bytes, made as it fills, and 16 bytes
+ * for each row and token of the largest call. *stream is NULL after an error. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM,
+ * CKV_ERR_POLICY (a budget that sinks, grace and one chunk do not fit in). */
 CKV_API ckv_status ckv_stream_create(ckv_stream **stream, const ckv_stream_params *params, int32_t budget,
                                      const ckv_stream_shape *shapes, int32_t n_layers, const ckv_ctx_options *options,
                                      ckv_error *error);
@@ -130,7 +132,7 @@ typedef struct ckv_stream_info {
 } ckv_stream_info;
 CKV_API ckv_status ckv_stream_layer_info(const ckv_stream *stream, int32_t layer, ckv_stream_info *info);
 
-/* A head's rows, oldest first. Borrowed until the next call that changes the stream. */
+/* A head's rows, oldest first. Borrowed until the next push (a failed one too), trim, clear or restore. */
 typedef struct ckv_stream_rows {
 	int32_t n;
 	const int32_t *positions;
@@ -139,7 +141,8 @@ typedef struct ckv_stream_rows {
 CKV_API ckv_status ckv_stream_head(const ckv_stream *stream, int32_t layer, int32_t head, ckv_stream_rows *rows);
 
 /* Copies a head's rows as f16: keys[n][dim_k], values[n][dim_v]; either may be NULL. With rope the keys are turned from
- * their positions to consecutive ones that end at tokens_seen - 1, so that no gap is left where rows went. */
+ * their positions to consecutive ones that end at tokens_seen - 1, so that no gap is left where rows went. Errors:
+ * CKV_ERR_ARG (rope: also for dim_k above 1024). */
 CKV_API ckv_status ckv_stream_read(const ckv_stream *stream, int32_t layer, int32_t head, const ckv_rope *rope,
                                    uint16_t *keys, uint16_t *values);
 
@@ -149,13 +152,15 @@ CKV_API ckv_status ckv_stream_evicted(const ckv_stream *stream, int32_t layer, i
                                       int32_t *n);
 
 /* Takes the newest n tokens back, in all layers, which must have seen equally many. What was evicted on their account does
- * not come back, nor are scores that they gave taken back. Errors: CKV_ERR_ARG, CKV_ERR_STATE. */
+ * not come back, nor are scores that they gave taken back. Errors: CKV_ERR_ARG, CKV_ERR_STATE, CKV_ERR_UNSUPPORTED
+ * (reference mode). */
 CKV_API ckv_status ckv_stream_trim(ckv_stream *stream, int32_t n);
 
-/* As just created; memory is kept. */
+/* As just created; the rows' memory is kept. */
 CKV_API void ckv_stream_clear(ckv_stream *stream);
 
-/* State as bytes, versioned and with a checksum: returns the size; writes when capacity suffices. Restoring needs a stream
+/* State as bytes, versioned and with a checksum: returns the size; writes when capacity suffices. Save between steps, when
+ * all layers have seen equally many tokens. Restoring needs a stream
  * of the same policy, budget and shapes, and changes nothing when the bytes are damaged or another's. Errors: CKV_ERR_ARG,
  * CKV_ERR_NOMEM, CKV_ERR_STATE. */
 CKV_API size_t ckv_stream_save(const ckv_stream *stream, void *data, size_t capacity);

@@ -298,9 +298,32 @@ static void a_restored_sequence_goes_on_alike(void **state) {
 /* ---------------------------------------------------------------------------------------------------------- pins, policies
  */
 
+static int32_t count_pinned(const bounded_fixture *f, int32_t layer) {
+	ckv_stream_rows rows;
+	int32_t n = 0;
+	assert_int_equal(ckv_llama_stream_rows(f->ckv, layer, &rows), CKV_OK);
+	for (int32_t t = 0; t < rows.n; t++) {
+		int32_t at = rows.positions[t];
+		n += (at >= 50 && at < 90) || (at >= 150 && at < 170);
+	}
+	return n;
+}
+
+/* They outlive being saved, and a change of policy after that. */
+static void save_and_change(bounded_fixture *f) {
+	size_t size = ckv_llama_stream_save(f->ckv, NULL, 0);
+	uint8_t *bytes = malloc(size);
+	ckv_stream_params other;
+	assert_int_equal(ckv_llama_stream_save(f->ckv, bytes, size), size);
+	assert_true(llama_memory_seq_rm(llama_get_memory(f->ctx), 0, -1, -1));
+	assert_ok(f->ckv, ckv_llama_stream_restore(f->ckv, f->ctx, 0, NULL, bytes, size));
+	assert_int_equal(ckv_stream_parse("streamingllm", &other, NULL), CKV_OK);
+	assert_ok(f->ckv, ckv_llama_stream_set_policy(f->ckv, &other));
+	free(bytes);
+}
+
 static void pinned_tokens_stay(void **state) {
 	bounded_fixture f;
-	ckv_stream_rows rows;
 	int32_t cells = bounded_cells(model_load(), 256);
 	(void)state;
 	bounded_open(&f, "h2o", cells + 400, cells, GGML_TYPE_F16, NULL);
@@ -309,14 +332,11 @@ static void pinned_tokens_stay(void **state) {
 	assert_ok(f.ckv, ckv_llama_stream_pin(f.ckv, 150, 170));
 	bounded_feed(&f, f.prompt.tokens + 200, f.prompt.n - 200, 64);
 	for (int32_t i = 0; i < bounded_report(&f).n_layers; i++) {
-		assert_int_equal(ckv_llama_stream_rows(f.ckv, i, &rows), CKV_OK);
-		int32_t n = 0;
-		for (int32_t t = 0; t < rows.n; t++) {
-			n +=
-			    (rows.positions[t] >= 50 && rows.positions[t] < 90) || (rows.positions[t] >= 150 && rows.positions[t] < 170);
-		}
-		assert_int_equal(n, 60);
+		assert_int_equal(count_pinned(&f, i), 60);
 	}
+	save_and_change(&f);
+	bounded_feed(&f, f.prompt.tokens, 300, 64);
+	assert_int_equal(count_pinned(&f, 0), 60);
 	/* More than there is room for: said so, and the sequence is as it was. */
 	ckv_llama_stream_report before = bounded_report(&f);
 	assert_ok(f.ckv, ckv_llama_stream_pin(f.ckv, 0, before.n_seen));
