@@ -298,11 +298,11 @@ static ckv_status take_layers(ckv_llama *ckv, reader *r, const state_head *head,
 	if (head->n_layers != ckv->seen.n_layers) {
 		return CKV_ERR_ARG;
 	}
-	b->keepers = ckv_llama_alloc(ckv, n, sizeof *b->keepers);
+	b->keepers = ckv_llama_alloc(ckv, n, sizeof(void *));
 	if (!b->keepers) {
 		return CKV_ERR_NOMEM;
 	}
-	memset(b->keepers, 0, n * sizeof *b->keepers);
+	memset(b->keepers, 0, n * sizeof(void *));
 	ckv_status status = CKV_OK;
 	for (int32_t i = 0; i < head->n_layers && status == CKV_OK; i++) {
 		b->n_keepers = i + 1;
@@ -347,7 +347,7 @@ static ckv_status learn_layers(ckv_llama *ckv) {
 
 static ckv_status take_state(ckv_llama *ckv, const reader *r, const state_head *head) {
 	bounded *b = &ckv->bound;
-	uint64_t keys;
+	uint64_t keys = 0;
 	if (llama_state_seq_set_data(b->ctx, r->data, r->left, b->seq) != r->left) {
 		return ckv_llama_fail(ckv, CKV_ERR_HOST,
 		                      "llama.cpp did not take the saved sequence: it is of another model, other cache types, or the "

@@ -44,7 +44,7 @@ static ckv_status make_keepers(ckv_llama *ckv) {
 	options.allocator = &ckv->allocator;
 	options.n_threads = ckv->n_threads;
 	options.cpu_disable = ckv->cpu_disable;
-	b->keepers = ckv_llama_alloc(ckv, (size_t)n, sizeof *b->keepers);
+	b->keepers = ckv_llama_alloc(ckv, (size_t)n, sizeof(void *));
 	ckv_status status = b->keepers ? CKV_OK : CKV_ERR_NOMEM;
 	for (int32_t i = 0; i < n && status == CKV_OK; i++) {
 		status = ckv_keeper_create(&b->keepers[i], &b->params, &options, &ckv->error);

@@ -19,7 +19,7 @@ size_t ckv_absorb_space(const push_job *job) {
 	size_t dim = (size_t)job->layer->shape.dim_k, values = (size_t)job->layer->shape.dim_v;
 	size_t queries = (size_t)job->n_queries, columns = (size_t)job->n_columns;
 	size_t pair = dim > values ? dim : values;
-	return 2 * CKV_LANES * dim + queries * dim + queries * columns + columns + 2 * pair;
+	return (size_t)2 * CKV_LANES * dim + queries * dim + queries * columns + columns + 2 * pair;
 }
 
 static void set_space(head_job *job, int32_t worker) {

@@ -226,7 +226,7 @@ static ckv_status observe_attention(ckv_keeper *keeper, const ckv_layer *layer, 
 	o.group = layer->q.n_heads / layer->k.n_heads;
 	size_t queries = (size_t)o.m * (size_t)o.group, heads = (size_t)layer->k.n_heads;
 	o.columns = ((size_t)keeper->lane.n + CKV_LANES - 1) / CKV_LANES * CKV_LANES;
-	o.space = 2 * CKV_LANES * o.dim + queries * (o.dim + o.columns);
+	o.space = (size_t)2 * CKV_LANES * o.dim + queries * (o.dim + o.columns);
 	size_t workers = (size_t)ckv_workers_of(keeper->n_threads, layer->k.n_heads);
 	o.sums = ckv_memory_reserve(&keeper->allocator, &keeper->sums, heads * (size_t)keeper->lane.n, sizeof *o.sums,
 	                            &keeper->error);

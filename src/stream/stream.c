@@ -83,20 +83,22 @@ static bool make_layers(ckv_stream *stream, const ckv_stream_shape *shapes) {
 /* Pyramids, and squeeze of a single layer, are settled at once. */
 static ckv_status plan(ckv_stream *stream, ckv_error *error) {
 	const float alike = 0.0f;
-	bool waits = stream->rule == STREAM_SQUEEZE && stream->n_layers > 1;
-	size_t n = (size_t)stream->n_layers;
-	int32_t *budgets = waits ? NULL : stream->allocator.alloc(stream->allocator.user, n * sizeof *budgets);
-	ckv_status status = CKV_OK;
-	if (!waits) {
-		status = budgets ? ckv_stream_budgets(&stream->params, stream->budget, stream->n_layers, &alike, budgets, error)
-		                 : ckv_fail(error, CKV_ERR_NOMEM, "no memory for %zu budgets", n);
+	int32_t n = stream->n_layers;
+	for (int32_t i = 0; i < n; i++) {
+		stream->layers[i].budget = stream->budget;
 	}
-	for (size_t i = 0; i < n && status == CKV_OK; i++) {
-		stream->layers[i].budget = waits ? stream->budget : budgets[i];
+	if (stream->rule == STREAM_UNIFORM || (stream->rule == STREAM_SQUEEZE && n > 1)) {
+		return CKV_OK;
 	}
-	if (budgets) {
-		stream->allocator.free(stream->allocator.user, budgets);
+	int32_t *budgets = stream->allocator.alloc(stream->allocator.user, (size_t)n * sizeof *budgets);
+	if (!budgets) {
+		return ckv_fail(error, CKV_ERR_NOMEM, "no memory for %d budgets", n);
 	}
+	ckv_status status = ckv_stream_budgets(&stream->params, stream->budget, n, &alike, budgets, error);
+	for (int32_t i = 0; i < n && status == CKV_OK; i++) {
+		stream->layers[i].budget = budgets[i];
+	}
+	stream->allocator.free(stream->allocator.user, budgets);
 	return status;
 }
 
@@ -217,10 +219,10 @@ void ckv_stream_free(ckv_stream *stream) {
 			allocator.free(allocator.user, layer->ring);
 		}
 	}
-	stream_memory *memory[] = {&stream->new_keys, &stream->new_values, &stream->new_queries, &stream->work};
-	for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
-		ckv_memory_free(&allocator, memory[i]);
-	}
+	ckv_memory_free(&allocator, &stream->new_keys);
+	ckv_memory_free(&allocator, &stream->new_values);
+	ckv_memory_free(&allocator, &stream->new_queries);
+	ckv_memory_free(&allocator, &stream->work);
 	if (stream->layers) {
 		allocator.free(allocator.user, stream->layers);
 	}
