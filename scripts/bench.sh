@@ -67,7 +67,7 @@ esac
 case $which in
 all | stream-read)
 	text=$(scripts/fetch-text.sh)
-	keep stream_read.tsv ckv-bench-stream-text "7,000 tokens through 1,024 cells" build/ckv-bench-stream-text "$model" "$text" 1024 7000 256 chunkkv chunkkv+rotate streamingllm
+	keep stream_read.tsv ckv-bench-stream-text "7,000 tokens through 1,024 cells" build/ckv-bench-stream-text "$model" "$text" 1024 7000 256 chunkkv streamingllm
 	;;
 esac
 case $which in
