@@ -463,7 +463,7 @@ static void refusals_say_why(void **state) {
 	bounded_open(&f, "chunkkv", 100, cells, GGML_TYPE_F16, NULL);
 	options.budget = cells + 4096;
 	assert_int_equal(ckv_llama_stream_begin(f.ckv, f.ctx, 0, &options), CKV_ERR_POLICY);
-	options.budget = cells - 200;
+	options.budget = cells - 240;
 	assert_int_equal(ckv_llama_stream_begin(f.ckv, f.ctx, 0, &options), CKV_ERR_POLICY);
 	assert_non_null(strstr(ckv_llama_message(f.ckv), llama_model_n_swa(f.model) ? "window" : "too small"));
 	assert_int_equal(ckv_llama_stream_decode(f.ckv, f.prompt.tokens, 3), CKV_ERR_STATE);
