@@ -111,6 +111,11 @@ typedef struct engine {
 void engine_log(bool verbose);
 const char *engine_last_error(void);
 
+/* Before and after everything of a command that uses llama.cpp. engine_stop returns the exit status: that of an interrupt,
+ * if there was one. */
+void engine_start(bool verbose);
+int engine_stop(int status);
+
 /* vocab_only: the model's metadata and tokens alone. Prints why not. */
 bool engine_load(engine *e, bool vocab_only);
 void engine_free(engine *e);

@@ -1,7 +1,6 @@
 /* chunkkv chat: a conversation of any length in a cache of fixed size. */
 #include "chat.h"
 
-#include <ggml-backend.h>
 #include <ggml.h>
 
 #include <stdlib.h>
@@ -222,18 +221,10 @@ int cmd_chat(int argc, char **argv) {
 	if (stop) {
 		return stop - 1;
 	}
-	interrupt_install();
-	engine_log(options.verbose);
-	ggml_backend_load_all(); /* for a llama.cpp whose backends are plug-ins */
-	llama_backend_init();
+	engine_start(options.verbose);
 	memset(&c, 0, sizeof c);
 	c.options = &options;
 	int status = chat_all(&c) ? 0 : EXIT_FAILED;
 	chat_free(&c);
-	llama_backend_free();
-	if (interrupted()) {
-		fputs("\nchunkkv: interrupted\n", stderr);
-		status = EXIT_INTERRUPTED;
-	}
-	return status;
+	return engine_stop(status);
 }

@@ -1,8 +1,6 @@
 /* chunkkv run: prefill, compress, answer; with --compare beside the full cache. A cache of fixed size is bounded.c's. */
 #include "run.h"
 
-#include <ggml-backend.h>
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -228,10 +226,7 @@ int cmd_run(int argc, char **argv) {
 	if (stop) {
 		return stop - 1;
 	}
-	interrupt_install();
-	engine_log(options.verbose);
-	ggml_backend_load_all(); /* for a llama.cpp whose backends are plug-ins */
-	llama_backend_init();
+	engine_start(options.verbose);
 	int status;
 	if (options.dry_run) {
 		status = dry_run(&options);
@@ -241,10 +236,5 @@ int cmd_run(int argc, char **argv) {
 		status = run_all(&r) ? 0 : EXIT_FAILED;
 		run_free(&r);
 	}
-	llama_backend_free();
-	if (interrupted()) {
-		fputs("\nchunkkv: interrupted\n", stderr);
-		status = EXIT_INTERRUPTED;
-	}
-	return status;
+	return engine_stop(status);
 }

@@ -1,6 +1,8 @@
 /* The model, its contexts and sampling. */
 #include "cli.h"
 
+#include <ggml-backend.h>
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +56,22 @@ static bool keep_loading(float done, void *user) {
 	(void)done;
 	(void)user;
 	return !interrupted();
+}
+
+void engine_start(bool verbose) {
+	interrupt_install();
+	engine_log(verbose);
+	ggml_backend_load_all(); /* for a llama.cpp whose backends are plug-ins */
+	llama_backend_init();
+}
+
+int engine_stop(int status) {
+	llama_backend_free();
+	if (interrupted()) {
+		fputs("\nchunkkv: interrupted\n", stderr);
+		status = EXIT_INTERRUPTED;
+	}
+	return status;
 }
 
 bool engine_load(engine *e, bool vocab_only) {

@@ -52,6 +52,15 @@ void ckv_llama_bounded_free(ckv_llama *ckv) {
 
 bool ckv_llama_is_sliding(const ckv_llama *ckv, const layer_view *layer) { return ckv->seen.sliding && !layer->full; }
 
+const layer_view *ckv_llama_evicting_layer(const ckv_llama *ckv, int32_t number) {
+	for (int32_t i = 0; i < ckv->seen.n_layers; i++) {
+		if (!ckv_llama_is_sliding(ckv, &ckv->seen.layers[i]) && number-- == 0) {
+			return &ckv->seen.layers[i];
+		}
+	}
+	return NULL;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- beginning */
 
 /* Cells that one sequence can have. */
@@ -271,11 +280,7 @@ static ckv_status make_room(ckv_llama *ckv, int32_t size) {
 /* The cells of the newest n tokens join the labels' order. */
 static ckv_status note_cells(ckv_llama *ckv, int32_t n) {
 	bounded *b = &ckv->bound;
-	const observation *seen = &ckv->seen;
-	const layer_view *layer = NULL;
-	for (int32_t i = 0; i < seen->n_layers && !layer; i++) {
-		layer = ckv_llama_is_sliding(ckv, &seen->layers[i]) ? NULL : &seen->layers[i];
-	}
+	const layer_view *layer = ckv_llama_evicting_layer(ckv, 0);
 	if (!layer || layer->n_tokens != b->n_rows + n) {
 		return ckv_llama_fail(ckv, CKV_ERR_STATE, "%d rows were seen where %d were expected: was something else decoded?",
 		                      layer ? layer->n_tokens : 0, b->n_rows + n);
@@ -349,16 +354,6 @@ ckv_status ckv_llama_stream_decode(ckv_llama *ckv, const llama_token *tokens, in
 
 /* ------------------------------------------------------------------------------------------------------------ looking */
 
-/* Of the layers that let rows go, number `number`; NULL past the last. */
-static int32_t find_layer(const ckv_llama *ckv, int32_t number) {
-	for (int32_t i = 0; i < ckv->seen.n_layers; i++) {
-		if (!ckv_llama_is_sliding(ckv, &ckv->seen.layers[i]) && number-- == 0) {
-			return i;
-		}
-	}
-	return -1;
-}
-
 static uint64_t own_bytes(const ckv_llama *ckv) {
 	const bounded *b = &ckv->bound;
 	const observation *seen = &ckv->seen;
@@ -398,10 +393,11 @@ ckv_status ckv_llama_stream_get_report(const ckv_llama *ckv, ckv_llama_stream_re
 }
 
 ckv_status ckv_llama_stream_rows(const ckv_llama *ckv, int32_t layer, ckv_stream_rows *rows) {
-	int32_t i = ckv && rows && layer >= 0 ? find_layer(ckv, layer) : -1;
-	if (i < 0) {
+	const layer_view *found = ckv && rows && layer >= 0 ? ckv_llama_evicting_layer(ckv, layer) : NULL;
+	if (!found) {
 		return CKV_ERR_ARG;
 	}
+	ptrdiff_t i = found - ckv->seen.layers;
 	if (!ckv->bound.by_token || i >= ckv->bound.n_keepers) {
 		return CKV_ERR_UNSUPPORTED;
 	}

@@ -29,12 +29,8 @@ static uint64_t add_bytes(uint64_t sum, const void *data, size_t n) {
 static const uint64_t empty_sum = 14695981039346656037u;
 
 ckv_status ckv_llama_sum_keys(ckv_llama *ckv, uint64_t *sum) {
-	const observation *seen = &ckv->seen;
-	const layer_view *layer = NULL;
+	const layer_view *layer = ckv_llama_evicting_layer(ckv, 0);
 	host_rows rows;
-	for (int32_t i = 0; i < seen->n_layers && !layer; i++) {
-		layer = ckv_llama_is_sliding(ckv, &seen->layers[i]) ? NULL : &seen->layers[i];
-	}
 	if (!layer || layer->n_tokens < 1) {
 		return ckv_llama_fail(ckv, CKV_ERR_STATE, "there are no rows to look at");
 	}
@@ -255,12 +251,7 @@ static ckv_status take_layer(ckv_llama *ckv, reader *r, const state_head *head, 
 	if (!bytes) {
 		return CKV_ERR_ARG;
 	}
-	ckv_ctx_options options;
-	ckv_ctx_options_default(&options);
-	options.allocator = &ckv->allocator;
-	options.n_threads = ckv->n_threads;
-	options.cpu_disable = ckv->cpu_disable;
-	ckv_status status = ckv_keeper_create(keeper, &ckv->bound.params, &options, &ckv->error);
+	ckv_status status = ckv_llama_make_keeper(ckv, keeper);
 	status = status || !lets_go ? status : ckv_keeper_restore(*keeper, bytes, (size_t)size);
 	ckv_stream_rows rows;
 	ckv_keeper_rows(*keeper, &rows);

@@ -31,23 +31,27 @@ ckv_status ckv_llama_keepers_pin(ckv_llama *ckv, ckv_keeper *keeper) {
 	return status;
 }
 
-/* One for each layer, once the first piece has shown how many there are. */
-static ckv_status make_keepers(ckv_llama *ckv) {
-	bounded *b = &ckv->bound;
-	int32_t n = ckv->seen.n_layers;
+ckv_status ckv_llama_make_keeper(ckv_llama *ckv, ckv_keeper **keeper) {
 	ckv_ctx_options options;
-	if (b->keepers) {
-		return b->n_keepers == n ? CKV_OK
-		                         : ckv_llama_fail(ckv, CKV_ERR_STATE, "layers have come that were not there before");
-	}
 	ckv_ctx_options_default(&options);
 	options.allocator = &ckv->allocator;
 	options.n_threads = ckv->n_threads;
 	options.cpu_disable = ckv->cpu_disable;
+	return ckv_keeper_create(keeper, &ckv->bound.params, &options, &ckv->error);
+}
+
+/* One for each layer, once the first piece has shown how many there are. */
+static ckv_status make_keepers(ckv_llama *ckv) {
+	bounded *b = &ckv->bound;
+	int32_t n = ckv->seen.n_layers;
+	if (b->keepers) {
+		return b->n_keepers == n ? CKV_OK
+		                         : ckv_llama_fail(ckv, CKV_ERR_STATE, "layers have come that were not there before");
+	}
 	b->keepers = ckv_llama_alloc(ckv, (size_t)n, sizeof(void *));
 	ckv_status status = b->keepers ? CKV_OK : CKV_ERR_NOMEM;
 	for (int32_t i = 0; i < n && status == CKV_OK; i++) {
-		status = ckv_keeper_create(&b->keepers[i], &b->params, &options, &ckv->error);
+		status = ckv_llama_make_keeper(ckv, &b->keepers[i]);
 		b->n_keepers += status == CKV_OK;
 		status = status ? status : ckv_llama_keepers_pin(ckv, b->keepers[i]);
 	}
@@ -274,18 +278,9 @@ static ckv_status free_cells(ckv_llama *ckv, int32_t n) {
 	return CKV_OK;
 }
 
-static const layer_view *first_full(const ckv_llama *ckv) {
-	for (int32_t i = 0; i < ckv->seen.n_layers; i++) {
-		if (!ckv_llama_is_sliding(ckv, &ckv->seen.layers[i])) {
-			return &ckv->seen.layers[i];
-		}
-	}
-	return NULL;
-}
-
 ckv_status ckv_llama_keepers_evict(ckv_llama *ckv, int32_t least, int32_t most) {
 	bounded *b = &ckv->bound;
-	const layer_view *full = first_full(ckv);
+	const layer_view *full = ckv_llama_evicting_layer(ckv, 0);
 	int32_t n;
 	if (!full || !full->v_root) {
 		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED, "no layer of this model sees the whole sequence");

@@ -271,6 +271,8 @@ ckv_status ckv_llama_keepers_observe(ckv_llama *ckv);
 /* Lets `least` rows go, or more, as many as `most`. */
 ckv_status ckv_llama_keepers_evict(ckv_llama *ckv, int32_t least, int32_t most);
 ckv_status ckv_llama_keepers_pin(ckv_llama *ckv, ckv_keeper *keeper);
+/* Of the policy in hand. */
+ckv_status ckv_llama_make_keeper(ckv_llama *ckv, ckv_keeper **keeper);
 /* New ones, of the policy in hand, for the rows of those before. */
 ckv_status ckv_llama_keepers_adopt(ckv_llama *ckv, ckv_keeper *const *from, int32_t n);
 void ckv_llama_keepers_free(ckv_llama *ckv);
@@ -286,6 +288,8 @@ ckv_status ckv_llama_block_check(ckv_llama *ckv);
 /* bounded.c */
 void ckv_llama_bounded_free(ckv_llama *ckv);
 bool ckv_llama_is_sliding(const ckv_llama *ckv, const layer_view *layer);
+/* Number `number` of the layers that let rows go; NULL past the last. */
+const layer_view *ckv_llama_evicting_layer(const ckv_llama *ckv, int32_t number);
 /* bounded_state.c: a checksum of the keys of the first layer that lets rows go, of any bytes. */
 ckv_status ckv_llama_sum_keys(ckv_llama *ckv, uint64_t *sum);
 uint64_t ckv_llama_sum_bytes(const void *data, size_t n);
@@ -303,6 +307,8 @@ typedef struct row_reader {
 	const rotation *turned; /* NULL: leave it */
 } row_reader;
 
+/* Cache tensors are ours to write between decodes; the graph's pointers are to constants. */
+struct ggml_tensor *ckv_llama_writable(const struct ggml_tensor *root);
 /* Bytes of one token's row in a cache tensor. */
 size_t ckv_llama_row_bytes(const struct ggml_tensor *root);
 /* Cells first .. first + n - 1 of a cache tensor. */

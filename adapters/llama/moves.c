@@ -17,12 +17,7 @@ static ckv_status copy_cells(ckv_llama *ckv, const struct ggml_tensor *root, int
 		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory to move %d rows", n);
 	}
 	ggml_backend_tensor_get(root, memory, (size_t)from * row, size);
-	/* The cache tensors are ours to write between decodes; the graph's pointers are to constants. */
-	union {
-		const struct ggml_tensor *constant;
-		struct ggml_tensor *plain;
-	} tensor = {root};
-	ggml_backend_tensor_set(tensor.plain, memory, (size_t)to * row, size);
+	ggml_backend_tensor_set(ckv_llama_writable(root), memory, (size_t)to * row, size);
 	return CKV_OK;
 }
 

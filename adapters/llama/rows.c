@@ -49,6 +49,14 @@ ckv_status ckv_llama_rows(ckv_llama *ckv, const layer_view *layer, const struct 
 	return status;
 }
 
+struct ggml_tensor *ckv_llama_writable(const struct ggml_tensor *root) {
+	union {
+		const struct ggml_tensor *constant;
+		struct ggml_tensor *plain;
+	} tensor = {root};
+	return tensor.plain;
+}
+
 size_t ckv_llama_row_bytes(const struct ggml_tensor *root) { return ggml_row_size(root->type, root->ne[0]); }
 
 void ckv_llama_rows_free(ckv_llama *ckv, host_rows *rows) {

@@ -19,12 +19,8 @@ static void read_cell(const cell_codec *c, int32_t cell, float *out) {
 }
 
 static void write_cell(const cell_codec *c, int32_t cell, const float *in) {
-	union {
-		const struct ggml_tensor *constant;
-		struct ggml_tensor *plain;
-	} tensor = {c->root};
 	c->traits->from_float_ref(in, c->bytes, (int64_t)c->width);
-	ggml_backend_tensor_set(tensor.plain, c->bytes, (size_t)cell * c->root->nb[1],
+	ggml_backend_tensor_set(ckv_llama_writable(c->root), c->bytes, (size_t)cell * c->root->nb[1],
 	                        ggml_row_size(c->root->type, (int64_t)c->width));
 }
 

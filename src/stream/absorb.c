@@ -5,11 +5,9 @@
 
 enum { MOST_QUERIES = 256 }; /* of a block, so that logits stay in the cache */
 
-static int32_t group_of(const push_job *push) { return push->group ? push->group : 1; }
-
 /* Tokens of a block. Merged keys change logits, so there each token has its own. */
 static int32_t block_size(const push_job *push) {
-	int32_t n = MOST_QUERIES / group_of(push);
+	int32_t n = MOST_QUERIES / ckv_push_group(push);
 	n = n < 1 ? 1 : n < STREAM_BLOCK ? n : STREAM_BLOCK;
 	n = push->stream->params.merge_keys && push->stream->merge != STREAM_DROP ? 1 : n;
 	return n < push->n ? n : push->n;
@@ -39,7 +37,7 @@ static void set_space(head_job *job, int32_t worker) {
 static void add_mass(head_job *job, int32_t i) {
 	const ckv_stream *stream = job->push->stream;
 	ckv_lane *lane = &job->head->lane;
-	int32_t group = group_of(job->push);
+	int32_t group = ckv_push_group(job->push);
 	float decay = (float)stream->params.decay;
 	if (lane->n == 0) {
 		return;
@@ -56,7 +54,7 @@ static void add_mass(head_job *job, int32_t i) {
 /* scores[j] = the newest token's weights, its own among them. */
 static void set_weights(head_job *job, int32_t i) {
 	ckv_lane *lane = &job->head->lane;
-	int32_t group = group_of(job->push);
+	int32_t group = ckv_push_group(job->push);
 	memset(lane->scores, 0, (size_t)lane->n * sizeof *lane->scores);
 	for (int32_t g = 0; g < group; g++) {
 		float sum = ckv_logits_softmax(job, i * group + g, lane->n);
@@ -68,7 +66,7 @@ static void set_weights(head_job *job, int32_t i) {
  * i being of position + i), or all. */
 static void set_window(head_job *job, int32_t n, int32_t position, bool causal) {
 	ckv_lane *lane = &job->head->lane;
-	int32_t group = group_of(job->push);
+	int32_t group = ckv_push_group(job->push);
 	ckv_logits_rows(job, n * group);
 	memset(lane->scores, 0, (size_t)lane->n * sizeof *lane->scores);
 	for (int32_t i = 0; i < n * group; i++) {

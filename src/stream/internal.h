@@ -22,6 +22,8 @@ typedef enum stream_merge { STREAM_DROP, STREAM_MEAN, STREAM_SIM_WEIGHTED, N_STR
 /* params.c */
 /* Names, ranges and what must go together; nothing about a budget. */
 ckv_status ckv_stream_params_check(const ckv_stream_params *params, ckv_error *error);
+/* The same, and what a stream or a keeper is made with besides. options may be NULL. */
+ckv_status ckv_stream_check_made(const ckv_stream_params *params, const ckv_ctx_options *options, ckv_error *error);
 /* The index of a name that was checked. */
 stream_scorer ckv_stream_scorer_of(const ckv_stream_params *params);
 stream_layers ckv_stream_layers_of(const ckv_stream_params *params);
@@ -167,6 +169,9 @@ typedef struct push_job {
 	int32_t n_queries, n_columns; /* room for logits: [n_queries][n_columns] */
 	size_t space;                 /* floats of a worker, at stream->work */
 } push_job;
+
+/* Query heads that are averaged; a key is a single one. */
+static inline int32_t ckv_push_group(const push_job *push) { return push->group ? push->group : 1; }
 
 /* A worker's part of the memory, for one head. */
 typedef struct head_job {

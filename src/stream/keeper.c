@@ -22,14 +22,7 @@ struct ckv_keeper {
 /* ------------------------------------------------------------------------------------------------------------- making */
 
 static ckv_status check(const ckv_stream_params *params, const ckv_ctx_options *options, ckv_error *error) {
-	if (!params || params->size < sizeof *params || (options && options->size < sizeof *options)) {
-		return ckv_fail(error, CKV_ERR_ARG, "parameters are missing, or a struct's size field is too small");
-	}
-	if (options &&
-	    (options->n_threads < 0 || (options->allocator && (!options->allocator->alloc || !options->allocator->free)))) {
-		return ckv_fail(error, CKV_ERR_ARG, "%d threads, or an allocator that lacks alloc or free", options->n_threads);
-	}
-	ckv_status status = ckv_stream_params_check(params, error);
+	ckv_status status = ckv_stream_check_made(params, options, error);
 	if (status) {
 		return status;
 	}

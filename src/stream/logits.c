@@ -5,9 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Query heads that are averaged; a key is a single one. */
-static int32_t group_of(const push_job *push) { return push->group ? push->group : 1; }
-
 /* The queries of a token of the push, [group][dim]. */
 static void copy_queries(const head_job *job, int32_t token, float *out) {
 	const push_job *push = job->push;
@@ -51,7 +48,7 @@ static void fill_columns(head_job *job, key_at key, int32_t n, int32_t column, i
 }
 
 void ckv_logits_block(head_job *job, int32_t first, int32_t n) {
-	int32_t group = group_of(job->push), rows = job->head->lane.n;
+	int32_t group = ckv_push_group(job->push), rows = job->head->lane.n;
 	size_t dim = (size_t)job->push->layer->shape.dim_k;
 	for (int32_t i = 0; i < n; i++) {
 		copy_queries(job, first + i, job->queries + (size_t)i * (size_t)group * dim);
@@ -82,7 +79,7 @@ float ckv_logits_softmax(head_job *job, int32_t i, int32_t n) {
 
 static float *ring_at(const head_job *job, int32_t position) {
 	const push_job *push = job->push;
-	size_t one = (size_t)group_of(push) * (size_t)push->layer->shape.dim_k;
+	size_t one = (size_t)ckv_push_group(push) * (size_t)push->layer->shape.dim_k;
 	int32_t window = push->stream->params.window;
 	return push->layer->ring + ((size_t)job->index * (size_t)window + (size_t)(position % window)) * one;
 }
@@ -92,7 +89,7 @@ void ckv_ring_put(head_job *job, int32_t token) { copy_queries(job, token, ring_
 int32_t ckv_ring_get(head_job *job, int32_t seen, int32_t *position) {
 	const push_job *push = job->push;
 	int32_t window = push->stream->params.window, from = push->layer->ring_from;
-	size_t one = (size_t)group_of(push) * (size_t)push->layer->shape.dim_k;
+	size_t one = (size_t)ckv_push_group(push) * (size_t)push->layer->shape.dim_k;
 	*position = seen - window > from ? seen - window : from;
 	for (int32_t p = *position; p < seen; p++) {
 		memcpy(job->queries + (size_t)(p - *position) * one, ring_at(job, p), one * sizeof(float));

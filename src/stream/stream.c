@@ -31,8 +31,7 @@ static ckv_status check_budget(const ckv_stream_params *p, int32_t budget, ckv_e
 		least = streaming ? (sinks > 1 ? sinks : 1) : strict && grace > 0 ? sinks + grace + 1 : sinks + 1;
 		least = grace > 0 && sinks + grace + chunk - 1 > least ? sinks + grace + chunk - 1 : least;
 	} else {
-		int64_t tail = scorer == STREAM_SNAPKV ? 2 * (int64_t)p->window : grace;
-		least = sinks + tail + chunk;
+		least = ckv_stream_least(p);
 	}
 	if (budget < least || budget >= CKV_MAX_TOKENS) {
 		return ckv_fail(error, CKV_ERR_POLICY,
@@ -151,20 +150,25 @@ static ckv_stream *allocate(const ckv_stream_params *params, const ckv_ctx_optio
 	return stream;
 }
 
+ckv_status ckv_stream_check_made(const ckv_stream_params *params, const ckv_ctx_options *options, ckv_error *error) {
+	if (!params || params->size < sizeof *params || (options && options->size < sizeof *options)) {
+		return ckv_fail(error, CKV_ERR_ARG,
+		                "parameters are missing, or a struct's size field is too small: start from its _default() call");
+	}
+	if (options &&
+	    (options->n_threads < 0 || (options->allocator && (!options->allocator->alloc || !options->allocator->free)))) {
+		return ckv_fail(error, CKV_ERR_ARG, "%d threads, or an allocator that lacks alloc or free", options->n_threads);
+	}
+	return ckv_stream_params_check(params, error);
+}
+
 static ckv_status check_create(const ckv_stream_params *params, int32_t budget, const ckv_stream_shape *shapes,
                                int32_t n_layers, const ckv_ctx_options *options, ckv_error *error) {
 	if (!params || !shapes || n_layers < 1) {
 		return ckv_fail(error, CKV_ERR_ARG,
 		                "ckv_stream_create needs a place for the stream, parameters, and shapes of layers");
 	}
-	if (params->size < sizeof *params || (options && options->size < sizeof *options)) {
-		return ckv_fail(error, CKV_ERR_ARG, "a struct's size field is too small: start from its _default() call");
-	}
-	if (options &&
-	    (options->n_threads < 0 || (options->allocator && (!options->allocator->alloc || !options->allocator->free)))) {
-		return ckv_fail(error, CKV_ERR_ARG, "%d threads, or an allocator that lacks alloc or free", options->n_threads);
-	}
-	ckv_status status = ckv_stream_params_check(params, error);
+	ckv_status status = ckv_stream_check_made(params, options, error);
 	if (status) {
 		return status;
 	}

@@ -279,3 +279,17 @@ void push_whole(const setting *s, ckv_stream *stream, int32_t first, int32_t end
 	}
 	push_layers(stream, s->layers, s->n_layers, first, end - first);
 }
+
+ckv_keeper *keeper_make(const char *policy, const ckv_ctx_options *options) {
+	ckv_stream_params params = stream_params(policy);
+	ckv_keeper *keeper;
+	ckv_error error;
+	CHECK(ckv_keeper_create(&keeper, &params, options, &error) == CKV_OK, "%s: %s", policy, error.message);
+	return keeper;
+}
+
+ckv_stream_rows keeper_rows_of(const ckv_keeper *keeper) {
+	ckv_stream_rows rows;
+	ckv_keeper_rows(keeper, &rows);
+	return rows;
+}

@@ -108,4 +108,8 @@ void naive_trim(naive_head *h, int32_t n);
 /* Mean cosine of all pairs of the first n keys, over all heads. */
 double naive_concentration(const tokens *t, int32_t n);
 
+/* Fails the test when it can't be made. */
+ckv_keeper *keeper_make(const char *policy, const ckv_ctx_options *options);
+ckv_stream_rows keeper_rows_of(const ckv_keeper *keeper);
+
 #endif

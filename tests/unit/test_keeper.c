@@ -9,20 +9,6 @@
 
 /* ------------------------------------------------------------------ an engine */
 
-static ckv_keeper *keeper_make(const char *policy, const ckv_ctx_options *options) {
-	ckv_stream_params params = stream_params(policy);
-	ckv_keeper *keeper;
-	ckv_error error;
-	CHECK(ckv_keeper_create(&keeper, &params, options, &error) == CKV_OK, "%s: %s", policy, error.message);
-	return keeper;
-}
-
-static ckv_stream_rows rows_of(const ckv_keeper *keeper) {
-	ckv_stream_rows rows;
-	ckv_keeper_rows(keeper, &rows);
-	return rows;
-}
-
 /* The layer as it stands: keys of the rows that the keeper counts, queries of the newest m tokens. */
 typedef struct shown {
 	tensor k, q;
@@ -31,7 +17,7 @@ typedef struct shown {
 } shown;
 
 static shown show_as(const ckv_keeper *keeper, const tokens *t, int32_t m, ckv_dtype dtype, layout order) {
-	ckv_stream_rows rows = rows_of(keeper);
+	ckv_stream_rows rows = keeper_rows_of(keeper);
 	int32_t seen = ckv_keeper_seen(keeper);
 	shown s = {.k = {t->k.n_heads, rows.n, t->k.dim, NULL}, .q = {t->q.n_heads, m, t->q.dim, NULL}};
 	size_t dim = (size_t)t->k.dim * sizeof(float);
@@ -74,7 +60,7 @@ static void append(ckv_keeper *keeper, int32_t n) {
 
 static void check_indices(const ckv_keeper *keeper, const int32_t *before, int32_t n_before, const int32_t *indices,
                           int32_t n) {
-	ckv_stream_rows rows = rows_of(keeper);
+	ckv_stream_rows rows = keeper_rows_of(keeper);
 	int32_t gone = 0, kept = 0;
 	for (int32_t i = 0; i < n_before; i++) {
 		if (gone < n && indices[gone] == i) {
@@ -88,7 +74,7 @@ static void check_indices(const ckv_keeper *keeper, const int32_t *before, int32
 
 /* n rows go; the indices are checked against what is left. */
 static void evict(ckv_keeper *keeper, int32_t n) {
-	ckv_stream_rows rows = rows_of(keeper);
+	ckv_stream_rows rows = keeper_rows_of(keeper);
 	int32_t n_before = rows.n, *before = test_memory((size_t)n_before, sizeof *before);
 	int32_t *indices = test_memory((size_t)n + 1, sizeof *indices);
 	paint(indices + n, sizeof *indices);
@@ -138,7 +124,7 @@ static void shown_every_token_it_decides_as_a_stream(void **state) {
 			append(keeper, 1);
 			observe(keeper, &t, m < 1 ? 1 : m < n + 1 ? m : n + 1);
 			evict(keeper, gone);
-			check_close(head_rows(s, 0, 0), rows_of(keeper), head_rows(s, 0, 0).scores != NULL, policy);
+			check_close(head_rows(s, 0, 0), keeper_rows_of(keeper), head_rows(s, 0, 0).scores != NULL, policy);
 		}
 		ckv_keeper_free(keeper);
 		ckv_stream_free(s);
@@ -165,12 +151,12 @@ static void shown_several_tokens_at_once_it_is_the_same(void **state) {
 			append(lazy, first);
 			append(lazy, m - first);
 			observe(lazy, &t, m);
-			check_close(rows_of(one), rows_of(lazy), true, some[i % 4]);
+			check_close(keeper_rows_of(one), keeper_rows_of(lazy), true, some[i % 4]);
 			int32_t can = ckv_keeper_evictable(one), go = rng_range(&r, 0, can);
 			assert_int_equal(ckv_keeper_evictable(lazy), can);
 			evict(one, go);
 			evict(lazy, go);
-			check_close(rows_of(one), rows_of(lazy), true, some[i % 4]);
+			check_close(keeper_rows_of(one), keeper_rows_of(lazy), true, some[i % 4]);
 		}
 		ckv_keeper_free(one);
 		ckv_keeper_free(lazy);
@@ -199,7 +185,7 @@ static void naive_weights(const shown *s, int32_t head, int32_t i, int32_t n, do
 
 /* Mean over all query heads of what each token gives the rows older than itself; tova: the newest, to its own too. */
 static void naive_scores(const ckv_keeper *keeper, const shown *s, const char *scorer, double *scores) {
-	ckv_stream_rows rows = rows_of(keeper);
+	ckv_stream_rows rows = keeper_rows_of(keeper);
 	int32_t m = s->q.n_tokens, heads = s->q.n_heads, seen = ckv_keeper_seen(keeper);
 	bool tova = strcmp(scorer, "tova") == 0, norm = strcmp(scorer, "knorm") == 0;
 	double *w = test_memory((size_t)rows.n, sizeof *w);
@@ -254,9 +240,10 @@ static void scores_are_means_over_all_query_heads_however_stored(void **state) {
 			s.layer.logit_cap = cap;
 			CHECK(ckv_keeper_observe(keeper, &s.layer) == CKV_OK, "%s", ckv_keeper_message(keeper));
 			naive_scores(keeper, &s, params.scorer, expected);
-			check_scores(expected, rows_of(keeper).scores, (size_t)rows_of(keeper).n, some[i % 3]);
+			check_scores(expected, keeper_rows_of(keeper).scores, (size_t)keeper_rows_of(keeper).n, some[i % 3]);
 			if (first) {
-				check_bits(rows_of(first).scores, rows_of(keeper).scores, (size_t)rows_of(keeper).n, some[i % 3]);
+				check_bits(keeper_rows_of(first).scores, keeper_rows_of(keeper).scores, (size_t)keeper_rows_of(keeper).n,
+				           some[i % 3]);
 				ckv_keeper_free(keeper);
 			} else {
 				first = keeper;
@@ -357,7 +344,7 @@ static void the_lowest_chunks_go_and_pins_stay(void **state) {
 		ckv_stream_params params = stream_params(policy);
 		tokens t = tokens_random(&r, shape, 100, 1);
 		ckv_keeper *keeper = busy_keeper(&r, policy, &t, pins);
-		ckv_stream_rows rows = rows_of(keeper);
+		ckv_stream_rows rows = keeper_rows_of(keeper);
 		plain p = {.n = rows.n};
 		memcpy(p.positions, rows.positions, (size_t)rows.n * sizeof *rows.positions);
 		memcpy(p.scores, rows.scores, (size_t)rows.n * sizeof *rows.scores);
@@ -365,7 +352,7 @@ static void the_lowest_chunks_go_and_pins_stay(void **state) {
 		CHECK(ckv_keeper_evictable(keeper) == all, "%s: %d, not %d", policy, ckv_keeper_evictable(keeper), all);
 		int32_t n = rng_range(&r, 0, all), ignored = 0, none;
 		assert_int_equal(ckv_keeper_evict(keeper, all + 1, &none), CKV_ERR_CAPACITY);
-		assert_true(ckv_keeper_message(keeper)[0] && rows_of(keeper).n == p.n);
+		assert_true(ckv_keeper_message(keeper)[0] && keeper_rows_of(keeper).n == p.n);
 		evict(keeper, n);
 		while (n > 0) {
 			assert_true(lowest_chunk(&p, &params, ckv_keeper_seen(keeper), pins, &first, &end, &ignored));
@@ -375,7 +362,7 @@ static void the_lowest_chunks_go_and_pins_stay(void **state) {
 			memmove(p.scores + first, p.scores + end, (size_t)(p.n - end) * sizeof *p.scores);
 			p.n -= end - first;
 		}
-		check_close((ckv_stream_rows){p.n, p.positions, p.scores}, rows_of(keeper), true, policy);
+		check_close((ckv_stream_rows){p.n, p.positions, p.scores}, keeper_rows_of(keeper), true, policy);
 		ckv_keeper_free(keeper);
 		tokens_free(&t);
 	}

@@ -8,20 +8,6 @@
 
 enum { DIM = 4, HEADS = 2 };
 
-static ckv_keeper *keeper_make(const char *policy, const ckv_ctx_options *options) {
-	ckv_stream_params params = stream_params(policy);
-	ckv_keeper *keeper;
-	ckv_error error;
-	CHECK(ckv_keeper_create(&keeper, &params, options, &error) == CKV_OK, "%s: %s", policy, error.message);
-	return keeper;
-}
-
-static ckv_stream_rows rows_of(const ckv_keeper *keeper) {
-	ckv_stream_rows rows;
-	ckv_keeper_rows(keeper, &rows);
-	return rows;
-}
-
 /* Keys and queries of any rows: the values hang on nothing but their number. */
 static test_layer any_layer(int32_t rows, int32_t m) {
 	rng r = {77};
@@ -29,7 +15,7 @@ static test_layer any_layer(int32_t rows, int32_t m) {
 }
 
 static ckv_status observe(ckv_keeper *keeper, int32_t m) {
-	test_layer t = any_layer(rows_of(keeper).n, m);
+	test_layer t = any_layer(keeper_rows_of(keeper).n, m);
 	ckv_status status = ckv_keeper_observe(keeper, &t.layer);
 	test_layer_free(&t);
 	return status;
@@ -87,10 +73,10 @@ static void dropped_rows_are_gone_and_the_others_as_they_were(void **state) {
 	for (size_t i = 0; i < N_POLICIES; i++) {
 		static const int32_t indices[] = {0, 3, 4, 9, 22};
 		ckv_keeper *a = lived(policies[i], 4), *b = lived(policies[i], 4);
-		ckv_stream_rows was = rows_of(a);
+		ckv_stream_rows was = keeper_rows_of(a);
 		assert_int_equal(was.n, 23);
 		assert_int_equal(ckv_keeper_drop(b, indices, 5), CKV_OK);
-		ckv_stream_rows is = rows_of(b);
+		ckv_stream_rows is = keeper_rows_of(b);
 		assert_int_equal(is.n, 18);
 		for (int32_t row = 0, next = 0, to = 0; row < was.n; row++) {
 			if (next < 5 && indices[next] == row) {
@@ -132,7 +118,7 @@ static void adopted_rows_start_without_scores(void **state) {
 		ckv_keeper *keeper = lived(policies[i], 4), *fresh = keeper_make(policies[i], NULL);
 		assert_int_equal(ckv_keeper_adopt(keeper, positions, 6, 31), CKV_OK);
 		assert_int_equal(ckv_keeper_adopt(fresh, positions, 6, 31), CKV_OK);
-		ckv_stream_rows rows = rows_of(keeper);
+		ckv_stream_rows rows = keeper_rows_of(keeper);
 		assert_true(rows.n == 6 && ckv_keeper_seen(keeper) == 31);
 		assert_memory_equal(rows.positions, positions, sizeof positions);
 		for (int32_t j = 0; j < 6; j++) {
@@ -141,9 +127,9 @@ static void adopted_rows_start_without_scores(void **state) {
 		saved bytes = save_keeper(fresh);
 		CHECK(still(keeper, &bytes), "%s: something is left of before, a pin perhaps", policies[i]);
 		assert_int_equal(observe(keeper, 1), CKV_OK);
-		CHECK(strcmp(policies[i], "l2norm:grace=3") != 0 || rows_of(keeper).scores[0] < 0.0f, "%s", policies[i]);
+		CHECK(strcmp(policies[i], "l2norm:grace=3") != 0 || keeper_rows_of(keeper).scores[0] < 0.0f, "%s", policies[i]);
 		assert_int_equal(ckv_keeper_append(keeper, 1), CKV_OK);
-		assert_int_equal(rows_of(keeper).positions[6], 31);
+		assert_int_equal(keeper_rows_of(keeper).positions[6], 31);
 		saved_free(&bytes);
 		ckv_keeper_free(keeper);
 		ckv_keeper_free(fresh);
@@ -174,16 +160,16 @@ static void tokens_taken_back_are_gone_and_the_next_take_their_positions(void **
 		for (int32_t n = 0; n <= 50; n++) {
 			ckv_keeper *keeper = lived(policies[i], 6), *before = lived(policies[i], 6);
 			assert_int_equal(ckv_keeper_trim(keeper, n), CKV_OK);
-			ckv_stream_rows was = rows_of(before), is = rows_of(keeper);
+			ckv_stream_rows was = keeper_rows_of(before), is = keeper_rows_of(keeper);
 			assert_true(ckv_keeper_seen(keeper) == 50 - n && is.n <= was.n);
 			assert_true((is.n == was.n || was.positions[is.n] >= 50 - n) && (is.n == 0 || is.positions[is.n - 1] < 50 - n));
 			assert_memory_equal(is.positions, was.positions, (size_t)is.n * sizeof *is.positions);
 			check_bits(was.scores, is.scores, (size_t)is.n, policies[i]);
 			assert_int_equal(ckv_keeper_append(keeper, 2), CKV_OK);
-			assert_int_equal(rows_of(keeper).positions[rows_of(keeper).n - 1], 51 - n);
+			assert_int_equal(keeper_rows_of(keeper).positions[keeper_rows_of(keeper).n - 1], 51 - n);
 			assert_int_equal(observe(keeper, 2), CKV_OK);
-			for (int32_t j = 0; j < rows_of(keeper).n && strcmp(policies[i], "l2norm:grace=3") == 0; j++) {
-				CHECK(rows_of(keeper).scores[j] < 0.0f, "row %d after %d were taken back has no norm", j, n);
+			for (int32_t j = 0; j < keeper_rows_of(keeper).n && strcmp(policies[i], "l2norm:grace=3") == 0; j++) {
+				CHECK(keeper_rows_of(keeper).scores[j] < 0.0f, "row %d after %d were taken back has no norm", j, n);
 			}
 			ckv_keeper_free(keeper);
 			ckv_keeper_free(before);
@@ -379,7 +365,7 @@ static void what_is_not_finite_is_refused(void **state) {
 		for (size_t b = 0; b < 4; b++) {
 			ckv_keeper *keeper = lived(policies[i], 4);
 			assert_int_equal(ckv_keeper_append(keeper, 2), CKV_OK);
-			test_layer t = any_layer(rows_of(keeper).n, 2);
+			test_layer t = any_layer(keeper_rows_of(keeper).n, 2);
 			int32_t row = i == 4 ? 24 : 3; /* norms are looked at once */
 			float *k = (float *)(void *)t.stored_k.memory + row * DIM, *q = (float *)(void *)t.stored_q.memory + DIM,
 			      was = k[0];
@@ -511,7 +497,7 @@ static void memory_grows_with_the_rows_and_not_with_the_tokens(void **state) {
 			}
 			calls = n == 320 ? c.calls : calls;
 		}
-		CHECK(c.calls == calls && rows_of(keeper).n == 64, "%s: %ld requests more", policies[i], c.calls - calls);
+		CHECK(c.calls == calls && keeper_rows_of(keeper).n == 64, "%s: %ld requests more", policies[i], c.calls - calls);
 		ckv_keeper_free(keeper);
 		assert_int_equal(c.live, 0);
 	}
