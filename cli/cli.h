@@ -11,10 +11,10 @@
 /* Exit statuses. */
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
-enum { MAX_QUESTIONS = 256, MAX_PINS = 64 };
+enum { MAX_QUESTIONS = 256, MAX_PINS = 64, MAX_POLICIES = 64, MAX_TASKS = 32 };
 
 /* Commands that take options; a set of them is a sum. */
-enum { COMMAND_RUN = 1, COMMAND_CHAT = 2 };
+enum { COMMAND_RUN = 1, COMMAND_CHAT = 2, COMMAND_EVAL = 4, COMMAND_INSPECT = 8 };
 
 typedef struct run_options {
 	const char *model, *document, *policy, *keep, *chat_template, *cache_type, *system;
@@ -31,20 +31,32 @@ typedef struct run_options {
 	uint32_t seed;
 	double temperature, top_p, min_p;
 	bool compare, json, quiet, verbose, dry_run, no_chat_template;
-	bool rotate, no_rotate;   /* neither: where it is needed */
-	bool blocks;              /* with ctx_budget: params, in blocks, and not stream */
+	bool rotate, no_rotate; /* neither: where it is needed */
+	bool blocks;            /* with ctx_budget: params, in blocks, and not stream */
+	/* eval and inspect */
+	const char *tasks[MAX_TASKS];
+	int32_t n_tasks;
+	const char *policies[MAX_POLICIES]; /* each --policy; the last is policy */
+	int32_t n_policies;
+	const char *ablate, *lengths, *depths, *questions_file, *data, *prompts, *out;
+	int32_t n_examples, shots; /* shots -1: not given */
+	double kl_limit;
 	ckv_params params;        /* parsed from policy */
 	ckv_stream_params stream; /* the same, where ctx_budget makes it go token by token */
 	ckv_budget budget;        /* parsed from keep */
 	enum ggml_type type;
 } run_options;
 
+/* A cache type's name; GGML_TYPE_COUNT: it is none that llama.cpp can have a cache of. */
+enum ggml_type options_cache_type(const char *name);
 /* The options of one command. 0: go on; else the exit status + 1 (help was shown, or the usage was wrong). */
 int options_parse(int argc, char **argv, run_options *options, int command);
 
 int cmd_run(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_policies(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
 int dry_run(const run_options *options);
 
 /* Prints "chunkkv: ..." on stderr and returns EXIT_FAILED. */
@@ -99,6 +111,7 @@ typedef struct engine_question {
 typedef struct engine {
 	const run_options *options;
 	buffer content; /* document and question; the document up to the question when that is none of the compression's */
+	const char *begun; /* borrowed: what every answer begins with, put behind the template; NULL */
 	struct llama_model *model;
 	const struct llama_vocab *vocab;
 	llama_token *prompt; /* what is prefilled and compressed */

@@ -12,6 +12,8 @@ typedef struct command {
 static const command commands[] = {
     {"run", cmd_run, "answer a question from a document, with a compressed cache"},
     {"chat", cmd_chat, "a conversation of any length, in a cache of fixed size"},
+    {"eval", cmd_eval, "what compressed caches lose, measured: tables, records and a page"},
+    {"inspect", cmd_inspect, "which tokens policies keep of a document, and what each layer loses by it: a page"},
     {"policies", cmd_policies, "list policies, their parts and parameters"},
 };
 

@@ -1,109 +1,27 @@
 /* Options of `chunkkv run` and `chunkkv chat`. Everything that can be judged without a model is judged here. */
 #define _GNU_SOURCE
-#include "cli.h"
+#include "options.h"
 
 #include <ggml.h>
 
 #include <errno.h>
 #include <getopt.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { BOTH = COMMAND_RUN | COMMAND_CHAT };
-
-typedef enum kind { HELP, SWITCH, TEXT, QUESTION, PIN, WHOLE, NUMBER, SEED } kind;
-
-/* An option: who takes it, where its value goes, what is said of it. */
-typedef struct entry {
-	const char *name, *argument; /* no argument: a switch */
-	char letter;                 /* 0: no short form */
-	int commands;
-	int group; /* in the help text, an empty line between */
-	kind kind;
-	size_t field; /* in run_options; its type goes with the kind */
-	double low, high;
-	const char *help, *help_chat; /* lines; the second where chat has its own words */
-} entry;
-
-#define FIELD(name) offsetof(run_options, name)
-
-static const entry entries[] = {
-    {"model", "FILE", 'm', BOTH, 0, TEXT, FIELD(model), 0, 0, "model in GGUF format", NULL},
-    {"file", "FILE", 'f', BOTH, 0, TEXT, FIELD(document), 0, 0, "document, UTF-8 text; - for standard input",
-     "document, UTF-8 text, that the conversation is about"},
-    {"prompt", "TEXT", 'p', COMMAND_RUN, 0, QUESTION, 0, 0, 0,
-     "question, put after the document; several: each is asked, see --question-agnostic", NULL},
-    {"question-agnostic", NULL, 0, COMMAND_RUN, 0, SWITCH, FIELD(agnostic), 0, 0,
-     "compress the document before any question is seen, read it once, and ask each question to what\n"
-     "is kept; else the one question is known when the cache is compressed",
-     NULL},
-    {"pin", "TEXT", 0, COMMAND_CHAT, 0, PIN, 0, 0, 0, "text that is never evicted, put first; several", NULL},
-    {"load", "FILE", 0, COMMAND_CHAT, 0, TEXT, FIELD(load), 0, 0, "go on from a session that /save wrote", NULL},
-    {"keep", "BUDGET", 0, COMMAND_RUN, 0, TEXT, FIELD(keep), 0, 0,
-     "what to keep of the cache: a share (10%) or a number of tokens (512); default 10%", NULL},
-    {"policy", "TEXT", 0, BOTH, 0, TEXT, FIELD(policy), 0, 0,
-     "how to choose it, e.g. chunkkv:chunk=10,window=32; default chunkkv; see chunkkv policies",
-     "what is evicted, e.g. chunkkv:chunk=8,grace=32; default chunkkv; see chunkkv policies"},
-    {"compare", NULL, 0, COMMAND_RUN, 0, SWITCH, FIELD(compare), 0, 0,
-     "answer with the full cache too, and measure how far the compressed one departs from it", NULL},
-    {"dry-run", NULL, 0, COMMAND_RUN, 0, SWITCH, FIELD(dry_run), 0, 0,
-     "only tell how large the cache would be, and whether memory suffices; loads no weights", NULL},
-
-    {"ctx-budget", "N", 0, BOTH, 1, WHOLE, FIELD(ctx_budget), 1, 1 << 28,
-     "cells of the cache, all of it, however long document and answer are: before more is read or\n"
-     "written than fits, the policy lets rows go; instead of --keep",
-     "cells of the cache, all of it, however long the conversation becomes; default 4096"},
-    {"interval", "N", 0, COMMAND_RUN, 1, WHOLE, FIELD(interval), 1, 1 << 20,
-     "use a one-shot policy for that, at least N rows at once; else policies go token by token where\n"
-     "there is such a form",
-     NULL},
-    {"rotate", NULL, 0, BOTH, 1, SWITCH, FIELD(rotate), 0, 0,
-     "turn kept keys so that no gaps are left between their positions; default: when the tokens may\n"
-     "reach beyond what the model was trained for",
-     NULL},
-    {"no-rotate", NULL, 0, BOTH, 1, SWITCH, FIELD(no_rotate), 0, 0, "never", NULL},
-
-    {"n-predict", "N", 'n', BOTH, 2, WHOLE, FIELD(n_predict), 1, 1 << 24, "tokens to generate at most; default 128",
-     "tokens of a reply at most; default 1024"},
-    {"ctx", "N", 'c', COMMAND_RUN, 2, WHOLE, FIELD(n_ctx), 1, 1 << 28,
-     "cells of the prefill context; default: as many as the prompt needs. With --ctx-budget: of the\n"
-     "full cache that --compare has beside it",
-     NULL},
-    {"cache-type", "TYPE", 0, BOTH, 2, TEXT, FIELD(cache_type), 0, 0,
-     "type of the cache: f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0; default f16", NULL},
-    {"threads", "N", 't', BOTH, 2, WHOLE, FIELD(n_threads), 1, 4096, "default: all processors", NULL},
-    {"gpu-layers", "N", 0, BOTH, 2, WHOLE, FIELD(n_gpu_layers), 0, 1 << 20,
-     "layers to put on the GPU; default: as llama.cpp decides", NULL},
-    {"ubatch", "N", 0, BOTH, 2, WHOLE, FIELD(n_ubatch), 1, 1 << 16, "tokens processed at once in the prefill; default 512",
-     NULL},
-    {"temp", "T", 0, BOTH, 2, NUMBER, FIELD(temperature), 0, 100,
-     "temperature of sampling; default 0, the most likely token", NULL},
-    {"top-k", "K", 0, BOTH, 2, WHOLE, FIELD(top_k), 0, 1 << 24, "sample from the K likeliest tokens; 0: all; default 40",
-     NULL},
-    {"top-p", "P", 0, BOTH, 2, NUMBER, FIELD(top_p), 0, 1, "from the likeliest that make up P; default 0.95", NULL},
-    {"min-p", "P", 0, BOTH, 2, NUMBER, FIELD(min_p), 0, 1,
-     "from those at least P times as likely as the first; default 0.05", NULL},
-    {"seed", "S", 0, BOTH, 2, SEED, FIELD(seed), 0, 0, "of the random numbers; default 0", NULL},
-    {"system", "TEXT", 0, BOTH, 2, TEXT, FIELD(system), 0, 0, "system message for the chat template", NULL},
-    {"chat-template", "T", 0, BOTH, 2, TEXT, FIELD(chat_template), 0, 0,
-     "use llama.cpp's built-in template T instead of the model's own", NULL},
-    {"no-chat-template", NULL, 0, BOTH, 2, SWITCH, FIELD(no_chat_template), 0, 0, "document and question as they are",
-     "what you say as it is"},
-
-    {"json", NULL, 0, COMMAND_RUN, 3, SWITCH, FIELD(json), 0, 0, "one JSON object on standard output instead of the answer",
-     NULL},
-    {"quiet", NULL, 0, BOTH, 3, SWITCH, FIELD(quiet), 0, 0, "the answer alone", "the replies alone"},
-    {"verbose", NULL, 'v', BOTH, 3, SWITCH, FIELD(verbose), 0, 0, "llama.cpp's own messages too", NULL},
-    {"help", NULL, 'h', BOTH, 3, HELP, 0, 0, 0, "this text", NULL},
-};
-
-enum { N_ENTRIES = sizeof entries / sizeof *entries, FIRST_LONG = 256 };
+enum { FIRST_LONG = 256 };
 
 /* ------------------------------------------------------------------------------------------------------------- help */
 
-static const char *command_name(int command) { return command == COMMAND_CHAT ? "chat" : "run"; }
+static const char *command_name(int command) {
+	static const char *const names[] = {"run", "chat", "eval", "inspect"};
+	size_t i = 0;
+	while (i + 1 < sizeof names / sizeof *names && !(command & (1 << i))) {
+		i++;
+	}
+	return names[i];
+}
 
 static const char help_run[] =
     "usage: chunkkv run -m MODEL.gguf [-f DOCUMENT] [-p QUESTION ...] [OPTION ...]\n"
@@ -117,8 +35,22 @@ static const char help_chat[] =
     "A conversation of any length in a cache of fixed size. What you say is read from standard input, line by line; /help\n"
     "tells what else can be done. Replies go to standard output, all else to standard error.\n";
 
+static const char help_eval[] =
+    "usage: chunkkv eval TASK ... -m MODEL.gguf [--policy P ...] [--keep 30%,10%,5%] [OPTION ...]\n"
+    "\n"
+    "What compressed caches lose: each prompt is read once, every policy and budget answers from that, and is compared with "
+    "the\n"
+    "whole cache. The table goes to standard output, records and a page to --out.\n";
+
+static const char help_inspect[] =
+    "usage: chunkkv inspect -m MODEL.gguf -f DOCUMENT [-p QUESTION] [--policy P ...] [--keep 10%] [OPTION ...]\n"
+    "\n"
+    "What policies keep of a document, and what that does to each layer's attention: figures on standard output, a page "
+    "with\n"
+    "the text marked.\n";
+
 /* In columns, as "  -m, --model FILE       model in GGUF format". */
-static void show_entry(const entry *e, const char *text) {
+static void show_entry(const option_entry *e, const char *text) {
 	enum { COLUMN = 25 };
 	char letter[8] = "    ", left[64];
 	if (e->letter) {
@@ -134,13 +66,21 @@ static void show_entry(const entry *e, const char *text) {
 }
 
 static void show_help(int command) {
-	fputs(command == COMMAND_CHAT ? help_chat : help_run, stdout);
-	for (size_t i = 0, group = N_ENTRIES; i < N_ENTRIES; i++) {
-		const entry *e = &entries[i];
+	static const struct {
+		int command;
+		const char *text;
+	} heads[] = {
+	    {COMMAND_RUN, help_run}, {COMMAND_CHAT, help_chat}, {COMMAND_EVAL, help_eval}, {COMMAND_INSPECT, help_inspect}};
+	for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+		fputs(heads[i].command == command ? heads[i].text : "", stdout);
+	}
+	int group = -1;
+	for (int i = 0; i < n_option_entries; i++) {
+		const option_entry *e = &option_entries[i];
 		if (e->commands & command) {
-			fputs((size_t)e->group == group ? "" : "\n", stdout);
+			fputs(e->group == group ? "" : "\n", stdout);
 			show_entry(e, command == COMMAND_CHAT && e->help_chat ? e->help_chat : e->help);
-			group = (size_t)e->group;
+			group = e->group;
 		}
 	}
 }
@@ -152,7 +92,7 @@ static int usage_error(int command) {
 
 /* ----------------------------------------------------------------------------------------------------------- values */
 
-static bool parse_whole(const entry *e, const char *value, int32_t *out) {
+static bool parse_whole(const option_entry *e, const char *value, int32_t *out) {
 	char *end;
 	errno = 0;
 	long number = strtol(value, &end, 10);
@@ -164,7 +104,7 @@ static bool parse_whole(const entry *e, const char *value, int32_t *out) {
 	return true;
 }
 
-static bool parse_number(const entry *e, const char *value, double *out) {
+static bool parse_number(const option_entry *e, const char *value, double *out) {
 	char *end;
 	double number = strtod(value, &end);
 	if (end == value || *end || !(number >= e->low && number <= e->high)) {
@@ -196,12 +136,13 @@ static bool add_text(const char **list, int32_t *n, int32_t most, const char *te
 	return true;
 }
 
-static bool set(run_options *o, const entry *e, const char *value) {
+static bool set(run_options *o, const option_entry *e, const char *value) {
 	void *field = (char *)o + e->field;
 	switch (e->kind) {
 	case SWITCH: *(bool *)field = true; return true;
 	case TEXT: *(const char **)field = value; return true;
 	case QUESTION: return add_text(o->questions, &o->n_questions, MAX_QUESTIONS, value, "questions (-p)");
+	case POLICY: return add_text(o->policies, &o->n_policies, MAX_POLICIES, value, "policies (--policy)");
 	case PIN: return add_text(o->pins, &o->n_pins, MAX_PINS, value, "texts to pin (--pin)");
 	case WHOLE: return parse_whole(e, value, field);
 	case NUMBER: return parse_number(e, value, field);
@@ -213,17 +154,21 @@ static bool set(run_options *o, const entry *e, const char *value) {
 
 /* ---------------------------------------------------------------------------------------------------------- judging */
 
-static bool find_type(run_options *o) {
+enum ggml_type options_cache_type(const char *name) {
 	static const enum ggml_type types[] = {GGML_TYPE_F16,  GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q5_1,
 	                                       GGML_TYPE_Q5_0, GGML_TYPE_Q4_1, GGML_TYPE_Q4_0};
 	for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-		if (strcmp(ggml_type_name(types[i]), o->cache_type) == 0) {
-			o->type = types[i];
-			return true;
+		if (strcmp(ggml_type_name(types[i]), name) == 0) {
+			return types[i];
 		}
 	}
-	fail("--cache-type '%s' is not one of f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0", o->cache_type);
-	return false;
+	fail("--cache-type '%s' is not one of f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0", name);
+	return GGML_TYPE_COUNT;
+}
+
+static bool find_type(run_options *o) {
+	o->type = options_cache_type(o->cache_type);
+	return o->type != GGML_TYPE_COUNT;
 }
 
 /* Several questions share one compressed document, so none of them can be in its window. */
@@ -331,6 +276,35 @@ static bool check_chat(run_options *o) {
 	return !o->blocks;
 }
 
+static bool check_eval(run_options *o) {
+	if (o->n_tasks == 0) {
+		fail("no task given, e.g. chunkkv eval niah -m MODEL.gguf; chunkkv eval --help lists them");
+	}
+	return o->n_tasks > 0;
+}
+
+static bool check_inspect(run_options *o) {
+	ckv_error error;
+	o->keep = o->keep ? o->keep : "10%";
+	if (!o->document) {
+		fail("no document given: -f FILE");
+		return false;
+	}
+	if (o->n_questions > 1) {
+		fail("one question is put after the document, not %d", o->n_questions);
+		return false;
+	}
+	if (o->agnostic && o->n_questions == 0) {
+		fail("--question-agnostic without a question: -p TEXT");
+		return false;
+	}
+	if (ckv_budget_parse(o->keep, &o->budget, &error)) {
+		fail("%s", error.message);
+		return false;
+	}
+	return check_questions(o) && find_type(o);
+}
+
 /* What needs no model to be found wrong. */
 static bool check(run_options *o, int command) {
 	if (!o->model) {
@@ -341,7 +315,12 @@ static bool check(run_options *o, int command) {
 		fail("--chat-template and --no-chat-template exclude each other");
 		return false;
 	}
-	return command == COMMAND_CHAT ? check_chat(o) : check_run(o);
+	switch (command) {
+	case COMMAND_CHAT: return check_chat(o);
+	case COMMAND_EVAL: return check_eval(o);
+	case COMMAND_INSPECT: return check_inspect(o);
+	default: return check_run(o);
+	}
 }
 
 static void set_defaults(run_options *o, int command) {
@@ -349,7 +328,9 @@ static void set_defaults(run_options *o, int command) {
 	memset(o, 0, sizeof *o);
 	o->policy = "chunkkv";
 	o->cache_type = "f16";
-	o->n_predict = command == COMMAND_CHAT ? 1024 : 128;
+	o->n_predict = command == COMMAND_CHAT ? 1024 : command == COMMAND_EVAL ? 0 : 128;
+	o->shots = -1;
+	o->kl_limit = 0.1;
 	o->ctx_budget = command == COMMAND_CHAT ? 4096 : 0;
 	o->n_ubatch = 512;
 	o->n_threads = processors > 0 ? (int32_t)processors : 1;
@@ -364,10 +345,17 @@ static void set_defaults(run_options *o, int command) {
 /* All commands' options, so that one of another command is known for what it is. */
 static void make_getopt(struct option *options, char *letters) {
 	size_t n = 0;
-	for (int i = 0; i < N_ENTRIES; i++) {
-		const entry *e = &entries[i];
-		int argument = e->argument ? required_argument : no_argument;
-		options[i] = (struct option){e->name, argument, NULL, FIRST_LONG + i};
+	int n_names = 0;
+	for (int i = 0; i < n_option_entries; i++) {
+		const option_entry *e = &option_entries[i];
+		bool known = false; /* from another command's row: twice would make abbreviations ambiguous */
+		for (int j = 0; j < i && !known; j++) {
+			known = strcmp(option_entries[j].name, e->name) == 0;
+		}
+		if (known) {
+			continue;
+		}
+		options[n_names++] = (struct option){e->name, e->argument ? required_argument : no_argument, NULL, FIRST_LONG + i};
 		if (e->letter) {
 			letters[n++] = e->letter;
 			letters[n] = ':';
@@ -375,23 +363,48 @@ static void make_getopt(struct option *options, char *letters) {
 		}
 	}
 	letters[n] = '\0';
-	options[N_ENTRIES] = (struct option){NULL, 0, NULL, 0};
+	options[n_names] = (struct option){NULL, 0, NULL, 0};
 }
 
-/* NULL: getopt has said that there is no such option. */
-static const entry *find_entry(int option) {
-	for (int i = 0; i < N_ENTRIES; i++) {
-		if (option == FIRST_LONG + i || (option && option == entries[i].letter)) {
-			return &entries[i];
+static const option_entry *first_entry(int option) {
+	for (int i = 0; i < n_option_entries; i++) {
+		if (option == FIRST_LONG + i || (option && option == option_entries[i].letter)) {
+			return &option_entries[i];
 		}
 	}
 	return NULL;
 }
 
+/* The command's own row, else another command's. NULL: getopt has said that there is no such option. */
+static const option_entry *find_entry(int option, int command) {
+	const option_entry *found = first_entry(option);
+	for (int i = 0; i < n_option_entries && found; i++) {
+		if ((option_entries[i].commands & command) && strcmp(option_entries[i].name, found->name) == 0) {
+			return &option_entries[i];
+		}
+	}
+	return found;
+}
+
+/* What is left on the command line: the tasks of eval, else nothing is expected. */
+static bool take_rest(run_options *o, int argc, char **argv, int command) {
+	for (; optind < argc; optind++) {
+		if (command != COMMAND_EVAL) {
+			fail("'%s' is not an option; a document is given with -f%s", argv[optind],
+			     command == COMMAND_RUN ? ", a question with -p" : "");
+			return false;
+		}
+		if (!add_text(o->tasks, &o->n_tasks, MAX_TASKS, argv[optind], "tasks")) {
+			return false;
+		}
+	}
+	return true;
+}
+
 int options_parse(int argc, char **argv, run_options *o, int command) {
-	struct option options[N_ENTRIES + 1];
+	struct option options[MAX_ENTRIES];
 	static char name[32];
-	char letters[2 * N_ENTRIES + 1];
+	char letters[2 * MAX_ENTRIES];
 	int option;
 	set_defaults(o, command);
 	make_getopt(options, letters);
@@ -399,7 +412,7 @@ int options_parse(int argc, char **argv, run_options *o, int command) {
 	argv[0] = name; /* for getopt's own messages */
 	optind = 1;
 	while ((option = getopt_long(argc, argv, letters, options, NULL)) != -1) {
-		const entry *e = find_entry(option);
+		const option_entry *e = find_entry(option, command);
 		if (e && !(e->commands & command)) {
 			fail("--%s is an option of chunkkv %s, not of chunkkv %s", e->name, command_name(e->commands),
 			     command_name(command));
@@ -413,9 +426,7 @@ int options_parse(int argc, char **argv, run_options *o, int command) {
 			return usage_error(command);
 		}
 	}
-	if (optind < argc) {
-		fail("'%s' is not an option; a document is given with -f%s", argv[optind],
-		     command == COMMAND_RUN ? ", a question with -p" : "");
+	if (!take_rest(o, argc, argv, command)) {
 		return usage_error(command);
 	}
 	return check(o, command) ? 0 : usage_error(command);

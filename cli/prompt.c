@@ -181,7 +181,8 @@ static bool add_content(const engine *e, token_list *list, const frame *f) {
 }
 
 static bool add_tail(const engine *e, token_list *list, const frame *f) {
-	return *f->tail == '\0' || tokens_add(list, e->vocab, f->tail, strlen(f->tail), false, true);
+	return (*f->tail == '\0' || tokens_add(list, e->vocab, f->tail, strlen(f->tail), false, true)) &&
+	       (!e->begun || tokens_add(list, e->vocab, e->begun, strlen(e->begun), false, false));
 }
 
 static bool add_question(const engine *e, engine_question *q, const frame *f) {

@@ -44,6 +44,7 @@ if [ "${1:-}" = check ]; then
 	have clang || need clang
 	have clang-format || need clang-format
 	have clang-tidy || need clang-tidy
+	have chromium || have chromium-browser || have google-chrome || need chromium
 	have valgrind || need valgrind
 	ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.asan* >/dev/null 2>&1 || need libclang-rt-dev
 fi

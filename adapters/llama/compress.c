@@ -18,6 +18,7 @@ typedef struct job {
 	ckv_budget *budgets;      /* [n_layers] */
 	float *queries;
 	int32_t n_cells; /* of the longest layer */
+	bool but_last;   /* the last token's row is not held: it will be decoded again */
 	int no_slope;
 } job;
 
@@ -237,7 +238,7 @@ static ckv_status select_grown(job *j, const ckv_layer *layer, ckv_budget budget
 static ckv_status select_layer(job *j, layer_keep *out, ckv_budget budget) {
 	layer_input in;
 	ckv_keep keep;
-	ckv_status status = ckv_llama_layer(j->ckv, out->layer, j->queries, &in);
+	ckv_status status = ckv_llama_layer(j->ckv, out->layer, j->ckv->seen.needs, j->queries, &in);
 	if (status) {
 		return status;
 	}
@@ -409,13 +410,14 @@ static ckv_status run(job *j, ckv_llama_report *report) {
 	}
 	if (status == CKV_OK && inside_window(j)) {
 		keep_all(j, CKV_KEPT_ALL_SLIDING);
-		status = ckv_llama_state_copy(j->ckv, j->ctx, j->ckv->seen.seq);
+		status = ckv_llama_state_copy(j->ckv, j->ctx, j->ckv->seen.seq, j->but_last ? j->n_seen - 1 : -1);
 	} else if (status == CKV_OK) {
 		status = ckv_llama_state_check(j->ckv, j->ctx, j->keep, j->n_layers, j->sliding, j->n_tokens);
 		status = status ? status : select_all(j);
 		t1 = now();
 		if (status == CKV_OK) {
-			status = ckv_llama_state_write(j->ckv, j->ctx, j->keep, j->n_layers, j->sliding, j->n_seen, j->n_cells);
+			const state_plan plan = {j->keep, j->n_layers, j->sliding, j->n_tokens, j->n_seen, j->n_cells, j->but_last};
+			status = ckv_llama_state_write(j->ckv, j->ctx, &plan);
 		}
 	}
 	if (status == CKV_OK) {
@@ -425,18 +427,55 @@ static ckv_status run(job *j, ckv_llama_report *report) {
 	return status;
 }
 
-ckv_status ckv_llama_extract(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
-                             ckv_llama_report *report) {
+/* What a sequence of which everything was observed is made of. */
+static ckv_status begin_job(job *j, llama_seq_id seq) {
+	ckv_llama_begin(j->ckv);
+	ckv_status status = ckv_llama_check_model(llama_get_model(j->ctx), &j->ckv->error);
+	status = status ? status : check_observed(j, seq);
+	llama_synchronize(j->ctx);
+	return status ? status : find_layers(j);
+}
+
+static ckv_status extract(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget, bool but_last,
+                          ckv_llama_report *report) {
 	if (!ckv || !ctx) {
 		return CKV_ERR_ARG;
 	}
-	ckv_llama_begin(ckv);
-	ckv_status status = ckv_llama_check_model(llama_get_model(ctx), &ckv->error);
-	job j = {.ckv = ckv, .ctx = ctx, .budget = budget};
-	status = status ? status : check_observed(&j, seq);
-	llama_synchronize(ctx);
-	status = status ? status : find_layers(&j);
+	job j = {.ckv = ckv, .ctx = ctx, .budget = budget, .but_last = but_last};
+	ckv_status status = begin_job(&j, seq);
 	status = status ? status : run(&j, report);
+	job_free(&j);
+	return status;
+}
+
+ckv_status ckv_llama_extract(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
+                             ckv_llama_report *report) {
+	return extract(ckv, ctx, seq, budget, false, report);
+}
+
+ckv_status ckv_llama_extract_but_last(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
+                                      ckv_llama_report *report) {
+	return extract(ckv, ctx, seq, budget, true, report);
+}
+
+ckv_status ckv_llama_visit_layers(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_llama_on_layer callback,
+                                  void *user) {
+	if (!ckv || !ctx || !callback) {
+		return CKV_ERR_ARG;
+	}
+	job j = {.ckv = ckv, .ctx = ctx};
+	ckv_status status = begin_job(&j, seq);
+	for (int32_t i = 0; i < j.n_layers && status == CKV_OK; i++) {
+		layer_input in;
+		status = ckv_llama_layer(ckv, j.keep[i].layer, ckv->seen.needs | CKV_NEED_VALUES, j.queries, &in);
+		if (status == CKV_OK) {
+			in.layer.n_layers = llama_model_n_layer(llama_get_model(ctx));
+			status = callback(i, &in.layer, user)
+			             ? CKV_OK
+			             : ckv_llama_fail(ckv, CKV_ERR_CANCELLED, "the visit ended at layer number %d", i);
+			ckv_llama_layer_free(ckv, &in);
+		}
+	}
 	job_free(&j);
 	return status;
 }

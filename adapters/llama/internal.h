@@ -117,6 +117,7 @@ typedef struct held_state {
 	size_t size;
 	const struct llama_model *model;
 	bool holes, by_head; /* some layers, or heads, have rows of zeros */
+	int32_t redo;        /* position of a last token that is to be decoded again; -1: none */
 } held_state;
 
 /* One layer's kept positions. */
@@ -321,24 +322,33 @@ ckv_status ckv_llama_view(ckv_llama *ckv, enum ggml_type type, const host_rows *
 /* row <- the row before its rotation */
 void ckv_llama_turn_back(const rotation *turned, float *row, size_t n);
 
-/* Everything of one layer that the policy needs; `queries` has room for the window. */
+/* What is known of one layer, its values where `needs` says so; `queries` has room for the window. */
 typedef struct layer_input {
 	host_rows keys, values;
 	row_reader key_reader, value_reader;
 	ckv_layer layer;
 } layer_input;
-ckv_status ckv_llama_layer(ckv_llama *ckv, const layer_view *layer, float *queries, layer_input *in);
+ckv_status ckv_llama_layer(ckv_llama *ckv, const layer_view *layer, uint32_t needs, float *queries, layer_input *in);
 void ckv_llama_layer_free(ckv_llama *ckv, layer_input *in);
 
 /* state.c */
 /* Whether llama.cpp's state of this sequence has the size that our idea of its layout predicts. */
 ckv_status ckv_llama_state_check(ckv_llama *ckv, struct llama_context *ctx, const layer_keep *keep, int32_t n_layers,
                                  bool sliding, int32_t n_tokens);
-/* Writes the kept rows as a state of n_cells cells into ckv->held; zeros beyond a list's end. Nothing else changes. */
-ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, const layer_keep *keep, int32_t n_layers,
-                                 bool sliding, int32_t n_seen, int32_t n_cells);
-/* The whole sequence by llama.cpp's own hand, into ckv->held. */
-ckv_status ckv_llama_state_copy(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq);
+/* Which rows make a state. */
+typedef struct state_plan {
+	const layer_keep *keep; /* [n_layers] */
+	int32_t n_layers;
+	bool sliding;     /* others have a window, and are left as they are */
+	int32_t n_tokens; /* that the lists are of */
+	int32_t n_seen;   /* the next token's position */
+	int32_t n_cells;  /* of the longest list */
+	bool but_last;    /* without the last token's row: n_cells is then one too many where every layer kept it */
+} state_plan;
+/* Writes the kept rows as a state into ckv->held; zeros beyond a list's end. Nothing else changes. */
+ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, const state_plan *plan);
+/* The whole sequence by llama.cpp's own hand, into ckv->held; redo: see held_state. */
+ckv_status ckv_llama_state_copy(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, int32_t redo);
 /* Checksum of the first layer's keys of what is held, n_rows of them. */
 ckv_status ckv_llama_held_key_sum(ckv_llama *ckv, uint64_t *sum);
 /* Cells of what is held (of the global layers' cache). */

@@ -26,6 +26,9 @@ ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, llama_se
 		    "types, n_seq_max or kv_unified differ; the rows are still held",
 		    llama_n_ctx(ctx));
 	}
+	if (ckv->held.redo >= 0) { /* sliding-window layers, and what was copied whole, still have it */
+		llama_memory_seq_rm(llama_get_memory(ctx), seq, ckv->held.redo, -1);
+	}
 	if (ckv->held.holes) {
 		ckv_llama_hide_arm(ckv, ckv->held.by_head);
 	}
@@ -58,7 +61,7 @@ static ckv_status take_over(ckv_llama *ckv, struct llama_context **ctx, llama_se
 		                      "sequence %d is none of this context's, or ckv_llama_attach was not called", seq);
 	}
 	ckv_status status = check_alone(ckv, *ctx, seq);
-	status = status ? status : ckv_llama_state_copy(ckv, *ctx, seq);
+	status = status ? status : ckv_llama_state_copy(ckv, *ctx, seq, -1);
 	if (status == CKV_OK && (uint32_t)n_cells < ckv_llama_held_cells(ckv)) {
 		status = ckv_llama_fail(ckv, CKV_ERR_ARG, "%d cells are too few: the sequence has %u", n_cells,
 		                        ckv_llama_held_cells(ckv));

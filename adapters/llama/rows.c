@@ -136,8 +136,7 @@ static void fill_queries(const ckv_llama *ckv, const layer_view *layer, float *q
 	}
 }
 
-ckv_status ckv_llama_layer(ckv_llama *ckv, const layer_view *layer, float *queries, layer_input *in) {
-	const observation *seen = &ckv->seen;
+ckv_status ckv_llama_layer(ckv_llama *ckv, const layer_view *layer, uint32_t needs, float *queries, layer_input *in) {
 	memset(in, 0, sizeof *in);
 	ckv_layer_init(&in->layer);
 	in->layer.index = layer->index;
@@ -155,7 +154,7 @@ ckv_status ckv_llama_layer(ckv_llama *ckv, const layer_view *layer, float *queri
 	status = status ? status
 	                : ckv_llama_view(ckv, layer->k_root->type, &in->keys, layer->n_kv_heads, layer->n_tokens, layer->dim_k,
 	                                 &in->key_reader, &in->layer.k);
-	if (status == CKV_OK && (seen->needs & CKV_NEED_VALUES)) {
+	if (status == CKV_OK && (needs & CKV_NEED_VALUES)) {
 		status = ckv_llama_rows(ckv, layer, layer->v_root, &in->values);
 		status = status ? status
 		                : ckv_llama_view(ckv, layer->v_root->type, &in->values, layer->n_kv_heads, layer->n_tokens,

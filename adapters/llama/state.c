@@ -65,10 +65,28 @@ static uint8_t *put_layer_head(uint8_t *at, const struct ggml_tensor *root) {
 	return put(at, &row, sizeof row);
 }
 
+/* Rows of a list that are written: the last token's own may be left out. */
+static int32_t list_length(const state_plan *plan, const layer_keep *keep, int32_t list) {
+	int32_t n = keep->offsets[list + 1] - keep->offsets[list];
+	bool has_last = n > 0 && keep->positions[keep->offsets[list + 1] - 1] == plan->n_tokens - 1;
+	return n - (plan->but_last && has_last);
+}
+
+static int32_t longest_list(const state_plan *plan) {
+	int32_t longest = 0;
+	for (int32_t i = 0; i < plan->n_layers; i++) {
+		for (int32_t list = 0; list < plan->keep[i].n_lists; list++) {
+			int32_t n = list_length(plan, &plan->keep[i], list);
+			longest = n > longest ? n : longest;
+		}
+	}
+	return longest;
+}
+
 /* The kept rows of one tensor; each head's slice of a row may come from another token. Zeros where a list is shorter than
  * the longest of all: see hide.c. */
-static ckv_status put_rows(ckv_llama *ckv, const layer_keep *keep, const struct ggml_tensor *root, int32_t dim,
-                           int32_t n_cells, uint8_t *at) {
+static ckv_status put_rows(ckv_llama *ckv, const state_plan *plan, const layer_keep *keep, const struct ggml_tensor *root,
+                           int32_t dim, uint8_t *at) {
 	host_rows rows;
 	ckv_status status = ckv_llama_rows(ckv, keep->layer, root, &rows);
 	if (status) {
@@ -77,8 +95,8 @@ static ckv_status put_rows(ckv_llama *ckv, const layer_keep *keep, const struct 
 	size_t row = ckv_llama_row_bytes(root), slice = keep->n_lists == 1 ? row : ggml_row_size(root->type, dim);
 	for (int32_t list = 0; list < keep->n_lists; list++) {
 		const int32_t *positions = keep->positions + keep->offsets[list];
-		int32_t n = keep->offsets[list + 1] - keep->offsets[list];
-		for (int32_t i = 0; i < n_cells; i++) {
+		int32_t n = list_length(plan, keep, list);
+		for (int32_t i = 0; i < plan->n_cells; i++) {
 			uint8_t *to = at + (size_t)i * row + (size_t)list * slice;
 			if (i < n) {
 				memcpy(to, rows.data + (size_t)positions[i] * rows.stride + (size_t)list * slice, slice);
@@ -102,25 +120,24 @@ static uint8_t *put_cells(uint8_t *at, llama_seq_id seq, int32_t n_seen, int32_t
 	return at;
 }
 
-static ckv_status put_tensors(ckv_llama *ckv, const layer_keep *keep, int32_t n_layers, int32_t n_cells, uint8_t **at) {
+static ckv_status put_tensors(ckv_llama *ckv, const state_plan *plan, uint8_t **at) {
 	for (int values = 0; values < 2; values++) {
-		for (int32_t i = 0; i < n_layers; i++) {
-			const layer_view *layer = keep[i].layer;
+		for (int32_t i = 0; i < plan->n_layers; i++) {
+			const layer_view *layer = plan->keep[i].layer;
 			const struct ggml_tensor *root = values ? layer->v_root : layer->k_root;
 			*at = put_layer_head(*at, root);
-			ckv_status status = put_rows(ckv, &keep[i], root, values ? layer->dim_v : layer->dim_k, n_cells, *at);
+			ckv_status status = put_rows(ckv, plan, &plan->keep[i], root, values ? layer->dim_v : layer->dim_k, *at);
 			if (status) {
 				return status;
 			}
-			*at += (size_t)n_cells * ckv_llama_row_bytes(root);
+			*at += (size_t)plan->n_cells * ckv_llama_row_bytes(root);
 		}
 	}
 	return CKV_OK;
 }
 
-static ckv_status put_part(ckv_llama *ckv, const layer_keep *keep, int32_t n_layers, int32_t n_seen, int32_t n_cells,
-                           uint8_t **at) {
-	const layer_view *first = keep[0].layer;
+static ckv_status put_part(ckv_llama *ckv, const state_plan *plan, uint8_t **at) {
+	const layer_view *first = plan->keep[0].layer;
 	size_t streams = n_streams(first), own = (size_t)first->cells[0] / (size_t)first->k_root->ne[1];
 	ckv_status status = CKV_OK;
 	*at = put_u32(*at, (uint32_t)streams);
@@ -129,10 +146,10 @@ static ckv_status put_part(ckv_llama *ckv, const layer_keep *keep, int32_t n_lay
 			*at = put_u32(*at, 0);
 			continue;
 		}
-		*at = put_cells(*at, ckv->seen.seq, n_seen, n_cells);
+		*at = put_cells(*at, ckv->seen.seq, plan->n_seen - plan->but_last, plan->n_cells);
 		*at = put_u32(*at, 0); /* V is not transposed */
-		*at = put_u32(*at, (uint32_t)n_layers);
-		status = put_tensors(ckv, keep, n_layers, n_cells, at);
+		*at = put_u32(*at, (uint32_t)plan->n_layers);
+		status = put_tensors(ckv, plan, at);
 	}
 	return status;
 }
@@ -155,60 +172,73 @@ static ckv_status put_window_part(ckv_llama *ckv, struct llama_context *ctx, siz
 }
 
 /* Takes the place of what was held before, now that it is complete. */
-static void hold(ckv_llama *ckv, struct llama_context *ctx, uint8_t *data, size_t size, bool holes, bool by_head) {
+static void hold(ckv_llama *ckv, const held_state *state) {
 	ckv_llama_drop(ckv);
-	ckv->held = (held_state){data, size, llama_get_model(ctx), holes, by_head};
+	ckv->held = *state;
 }
 
-/* Whether some layer is shorter than n_cells; and whether heads of one layer differ. */
-static void find_shorter(const layer_keep *keep, int32_t n_layers, int32_t n_cells, bool *holes, bool *by_head) {
-	*holes = *by_head = false;
-	for (int32_t i = 0; i < n_layers; i++) {
-		const int32_t *offsets = keep[i].offsets;
-		for (int32_t list = 0; list < keep[i].n_lists; list++) {
-			int32_t n = offsets[list + 1] - offsets[list];
-			*holes = *holes || n < n_cells;
-			*by_head = *by_head || n != keep[i].n_keep;
+/* Whether some list is shorter than the cells; and whether heads of one layer differ. */
+static void find_shorter(const state_plan *plan, held_state *state) {
+	for (int32_t i = 0; i < plan->n_layers; i++) {
+		const layer_keep *keep = &plan->keep[i];
+		for (int32_t list = 0; list < keep->n_lists; list++) {
+			int32_t n = list_length(plan, keep, list);
+			state->holes = state->holes || n < plan->n_cells;
+			state->by_head = state->by_head || n != list_length(plan, keep, 0);
 		}
 	}
 }
 
-ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, const layer_keep *keep, int32_t n_layers,
-                                 bool sliding, int32_t n_seen, int32_t n_cells) {
-	size_t window = sliding ? window_part_size(ctx, ckv->seen.seq) : 0;
-	size_t size = HEAD_BYTES + part_size(keep, n_layers, (size_t)n_cells) + window;
-	bool holes, by_head;
-	uint8_t *data = ckv_llama_alloc(ckv, size, 1);
-	if (!data) {
-		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the kept rows (%zu bytes)", size);
-	}
-	uint8_t *at = put_u32(data, state_magic);
+static ckv_status write_parts(ckv_llama *ckv, struct llama_context *ctx, const state_plan *plan, size_t window,
+                              uint8_t *at) {
+	at = put_u32(at, state_magic);
 	at = put_u32(at, (uint32_t)ckv->seen.seq);
-	ckv_status status = put_part(ckv, keep, n_layers, n_seen, n_cells, &at);
-	if (status == CKV_OK && sliding) {
-		status = put_window_part(ckv, ctx, window, &at);
+	ckv_status status = put_part(ckv, plan, &at);
+	return status == CKV_OK && plan->sliding ? put_window_part(ckv, ctx, window, &at) : status;
+}
+
+ckv_status ckv_llama_state_write(ckv_llama *ckv, struct llama_context *ctx, const state_plan *whole) {
+	state_plan plan = *whole;
+	plan.n_cells = plan.but_last ? longest_list(&plan) : plan.n_cells;
+	if (plan.n_cells < 1) {
+		return ckv_llama_fail(
+		    ckv, CKV_ERR_UNSUPPORTED,
+		    "the budget holds the last token alone, and nothing is left without it: keep two tokens or more");
 	}
+	size_t window = plan.sliding ? window_part_size(ctx, ckv->seen.seq) : 0;
+	held_state state = {.size = HEAD_BYTES + part_size(plan.keep, plan.n_layers, (size_t)plan.n_cells) + window,
+	                    .model = llama_get_model(ctx),
+	                    .redo = plan.but_last ? plan.n_seen - 1 : -1};
+	state.data = ckv_llama_alloc(ckv, state.size, 1);
+	if (!state.data) {
+		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for the kept rows (%zu bytes)", state.size);
+	}
+	ckv_status status = write_parts(ckv, ctx, &plan, window, state.data);
 	if (status) {
-		ckv_llama_release(ckv, data);
+		ckv_llama_release(ckv, state.data);
 		return status;
 	}
-	find_shorter(keep, n_layers, n_cells, &holes, &by_head);
-	hold(ckv, ctx, data, size, holes, by_head);
+	find_shorter(&plan, &state);
+	hold(ckv, &state);
 	return CKV_OK;
 }
 
-ckv_status ckv_llama_state_copy(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {
-	size_t size = llama_state_seq_get_size(ctx, seq);
-	uint8_t *data = size ? ckv_llama_alloc(ckv, size, 1) : NULL;
-	if (!data) {
-		return ckv_llama_fail(ckv, size ? CKV_ERR_NOMEM : CKV_ERR_HOST,
-		                      "the state of sequence %d (%zu bytes) could not be had", seq, size);
+ckv_status ckv_llama_state_copy(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, int32_t redo) {
+	held_state state = {.size = llama_state_seq_get_size(ctx, seq),
+	                    .model = llama_get_model(ctx),
+	                    .holes = ckv->hide.armed,
+	                    .by_head = ckv->hide.by_head,
+	                    .redo = redo};
+	state.data = state.size ? ckv_llama_alloc(ckv, state.size, 1) : NULL;
+	if (!state.data) {
+		return ckv_llama_fail(ckv, state.size ? CKV_ERR_NOMEM : CKV_ERR_HOST,
+		                      "the state of sequence %d (%zu bytes) could not be had", seq, state.size);
 	}
-	if (llama_state_seq_get_data(ctx, data, size, seq) != size) {
-		ckv_llama_release(ckv, data);
+	if (llama_state_seq_get_data(ctx, state.data, state.size, seq) != state.size) {
+		ckv_llama_release(ckv, state.data);
 		return ckv_llama_fail(ckv, CKV_ERR_HOST, "llama.cpp did not give the state of sequence %d", seq);
 	}
-	hold(ckv, ctx, data, size, ckv->hide.armed, ckv->hide.by_head);
+	hold(ckv, &state);
 	return CKV_OK;
 }
 

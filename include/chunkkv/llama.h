@@ -123,11 +123,26 @@ CKV_API ckv_status ckv_llama_compress(ckv_llama *ckv, struct llama_context *ctx,
 CKV_API ckv_status ckv_llama_extract(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
                                      ckv_llama_report *report);
 
+/* The same without the last token's own row: after ckv_llama_restore decode that token again, at position n_seen - 1, and
+ * its logits come from the compressed cache, where those of the prefill come from the full one. What evaluations start from.
+ * Heads that had not kept the last token have one row more afterwards. Errors: those of ckv_llama_extract, and
+ * CKV_ERR_UNSUPPORTED where nothing would be left. */
+CKV_API ckv_status ckv_llama_extract_but_last(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, ckv_budget budget,
+                                              ckv_llama_report *report);
+
 /* What the last compress or extract kept: positions of list `list` of the report's layer number `layer`, ascending, valid
  * until the next. Returns how many lists the layer has: 1 (the same for all KV heads), the KV heads, or 0 when all was kept
  * without a look, or there is no such layer; the outputs are then not touched, nor for a list that is none. */
 CKV_API int32_t ckv_llama_positions(const ckv_llama *ckv, int32_t layer, int32_t list, const int32_t **positions,
                                     int32_t *n);
+
+/* Shows what was observed of the sequence, layer after layer of those that are compressed: keys, values, and the window's
+ * queries where the policy observes them (q is empty where not). number counts as in the report and in ckv_llama_positions;
+ * the layer is borrowed for the call. Return false to stop. For measuring (chunkkv/measure.h), and for scorers of your own.
+ * Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_STATE (not observed), CKV_ERR_UNSUPPORTED, CKV_ERR_CANCELLED. */
+typedef bool (*ckv_llama_on_layer)(int32_t number, const ckv_layer *layer, void *user);
+CKV_API ckv_status ckv_llama_visit_layers(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq,
+                                          ckv_llama_on_layer callback, void *user);
 
 /* Layers, or heads, that keep fewer tokens than others (mode=reference, pyramid, squeeze, adaptive_head): llama.cpp has as
  * many cells in all of them. The rows beyond a layer's own are zeros, which the ckv_llama hides from attention while the

@@ -15,7 +15,7 @@ expect() {
 
 methods=$("$chunkkv" policies | awk '/^parameters/ { exit } /^  [a-z]/ { print $1 }' | sort -u)
 parameters=$("$chunkkv" policies | awk '/^parameters/ { on = 1 } on && /^  [a-z]/ { print $1 }')
-options=$({ "$chunkkv" run --help && "$chunkkv" chat --help; } | grep -oE -- '--[a-z][a-z-]+' | sort -u)
+options=$({ "$chunkkv" run --help && "$chunkkv" chat --help && "$chunkkv" eval --help && "$chunkkv" inspect --help; } | grep -oE -- '--[a-z][a-z-]+' | sort -u)
 for name in $methods; do expect "$name" "^\| $name \|" "$source/docs/methods.md"; done
 for name in $parameters; do expect "parameter $name" "$name" "$source/docs/chunkkv.1"; done
 for name in $options; do

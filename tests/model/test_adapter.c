@@ -81,6 +81,92 @@ static void state_of_all_rows_is_llamas_own(void **state) {
 	}
 }
 
+/* ------------------------------------------------------------------------------------------ the last token once more */
+
+/* The last token decoded again on the cache without its row, whole or compressed: as if it had been read alone. */
+static void last_token_again_is_exact(void **state) {
+	fixture f;
+	(void)state;
+	open_fixture(&f, "snapkv", 0, 700, GGML_TYPE_F16);
+	int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(f.model));
+	float *plain = malloc((size_t)n_vocab * sizeof *plain), largest = 0.0f;
+	assert_non_null(plain);
+	assert_ok(f.ckv, ckv_llama_extract_but_last(f.ckv, f.ctx, 0, ckv_keep_percent(100), NULL));
+	assert_true(llama_memory_seq_rm(llama_get_memory(f.ctx), 0, f.prompt.n - 1, -1));
+	decode_part(&f, f.prompt.n - 1, 1);
+	memcpy(plain, llama_get_logits_ith(f.ctx, -1), (size_t)n_vocab * sizeof *plain);
+	llama_free(f.ctx);
+	struct llama_context_params params = model_params(room(&f, f.prompt.n + 1), GGML_TYPE_F16);
+	params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+	f.ctx = llama_init_from_model(f.model, params);
+	assert_ok(f.ckv, ckv_llama_restore(f.ckv, f.ctx, 0));
+	assert_int_equal(llama_memory_seq_pos_max(llama_get_memory(f.ctx), 0), f.prompt.n - 2);
+	decode_part(&f, f.prompt.n - 1, 1);
+	const float *again = llama_get_logits_ith(f.ctx, -1);
+	for (int32_t i = 0; i < n_vocab; i++) {
+		largest = fmaxf(largest, fabsf(plain[i] - again[i]));
+	}
+	/* Rows of a sliding window lie in other cells, so sums round otherwise. */
+	assert_true(largest <= (llama_model_n_swa(f.model) > 0 ? 0.3f : 0.0f));
+	free(plain);
+	close_fixture(&f);
+}
+
+/* A compressed cache then has the budget's rows, the last token's among them, and its own logits for the first token. */
+static void last_token_again_keeps_the_budget(void **state) {
+	fixture f;
+	ckv_llama_report report = {.size = sizeof report};
+	(void)state;
+	open_fixture(&f, "chunkkv", 0, 700, GGML_TYPE_F16);
+	assert_ok(f.ckv, ckv_llama_extract(f.ckv, f.ctx, 0, ckv_keep_percent(10), &report));
+	size_t size = f.ckv->held.size;
+	int32_t n_cells = report.n_cells;
+	assert_ok(f.ckv, ckv_llama_extract_but_last(f.ckv, f.ctx, 0, ckv_keep_percent(10), &report));
+	assert_int_equal(report.n_cells, n_cells);
+	assert_int_equal(report.n_seen, f.prompt.n);
+	assert_ok(f.ckv, ckv_llama_restore(f.ckv, f.ctx, 0));
+	decode_part(&f, f.prompt.n - 1, 1);
+	assert_int_equal(llama_memory_seq_pos_max(llama_get_memory(f.ctx), 0), f.prompt.n - 1);
+	assert_int_equal(llama_state_seq_get_size(f.ctx, 0), size);
+	close_fixture(&f);
+	open_fixture(&f, "chunkkv:sinks=0", 0, 700, GGML_TYPE_F16);
+	assert_int_equal(ckv_llama_extract_but_last(f.ckv, f.ctx, 0, ckv_keep_tokens(1), NULL), CKV_ERR_UNSUPPORTED);
+	assert_non_null(strstr(ckv_llama_message(f.ckv), "last token"));
+	close_fixture(&f);
+}
+
+/* ------------------------------------------------------------------------------------------------- visiting the layers */
+
+typedef struct visit {
+	int32_t n, n_tokens, n_queries, stop_at;
+} visit;
+
+static bool on_layer(int32_t number, const ckv_layer *layer, void *user) {
+	visit *v = user;
+	assert_int_equal(number, v->n++);
+	assert_int_equal(layer->k.n_tokens, v->n_tokens);
+	assert_int_equal(layer->v.n_tokens, v->n_tokens);
+	assert_non_null(layer->v.data);
+	assert_int_equal(layer->q.n_tokens, v->n_queries);
+	return v->n != v->stop_at;
+}
+
+static void layers_can_be_visited(void **state) {
+	fixture f;
+	ckv_llama_report report = {.size = sizeof report};
+	(void)state;
+	open_fixture(&f, "snapkv:window=8", 0, 600, GGML_TYPE_F16);
+	assert_ok(f.ckv, ckv_llama_extract(f.ckv, f.ctx, 0, ckv_keep_percent(50), &report));
+	visit v = {.n_tokens = f.prompt.n, .n_queries = 8};
+	assert_ok(f.ckv, ckv_llama_visit_layers(f.ckv, f.ctx, 0, on_layer, &v));
+	assert_int_equal(v.n, report.n_layers);
+	v = (visit){.n_tokens = f.prompt.n, .n_queries = 8, .stop_at = 2};
+	assert_int_equal(ckv_llama_visit_layers(f.ckv, f.ctx, 0, on_layer, &v), CKV_ERR_CANCELLED);
+	assert_int_equal(v.n, 2);
+	assert_int_equal(ckv_llama_visit_layers(f.ckv, f.ctx, 0, NULL, &v), CKV_ERR_ARG);
+	close_fixture(&f);
+}
+
 /* ---------------------------------------------------------------------------------------------------- compressing */
 
 static void compress_keeps_the_budget(const char *policy, enum ggml_type type) {
@@ -469,12 +555,16 @@ static void prompt_inside_the_window_is_kept(void **state) {
 
 int main(void) {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(last_token_again_keeps_the_budget),
 	    cmocka_unit_test(keep_all_first_prompt),
 	    cmocka_unit_test(keep_all_second_prompt),
 	    cmocka_unit_test(keep_all_third_prompt),
 	    cmocka_unit_test(keep_all_q8_0),
 	    cmocka_unit_test(keep_all_q4_0),
 	    cmocka_unit_test(state_of_all_rows_is_llamas_own),
+	    cmocka_unit_test(last_token_again_is_exact),
+	    cmocka_unit_test(last_token_again_keeps_the_budget),
+	    cmocka_unit_test(layers_can_be_visited),
 	    cmocka_unit_test(compress_chunkkv),
 	    cmocka_unit_test(compress_snapkv_by_head),
 	    cmocka_unit_test(compress_q8_0),
