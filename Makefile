@@ -3,7 +3,8 @@
 #   make            builds build/chunkkv           make deps       installs missing system packages
 #   make demo       answers a question from a document with a tenth of the cache, beside the full cache
 #   make test       the quick tests                make check-all  all of them: sanitizers, clang, lint, both models
-#   make bench      benchmarks into bench/results  make install    to PREFIX (/usr/local)
+#   make bench      benchmarks into bench/results  make eval       what answers lose, into bench/results/eval (hours)
+#   make install    to PREFIX (/usr/local)
 
 SHELL := /bin/sh
 CACHE := $(or $(CHUNKKV_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/chunkkv)
@@ -14,7 +15,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # A GGUF model of your own: make demo MODEL=file.gguf
 MODEL ?=
 
-.PHONY: all deps build demo test check-all sanitize clang lint lint-format format bench install uninstall clean
+.PHONY: all deps build demo test check-all sanitize clang lint lint-format format bench eval install uninstall clean
 
 all: build
 
@@ -62,6 +63,9 @@ format:
 
 bench: build
 	@model=$$(scripts/fetch-model.sh) && scripts/bench.sh "$$model"
+
+eval: build
+	@model=$$(scripts/fetch-model.sh) && scripts/eval.sh "$$model"
 
 install: build
 	@cmake --install build --prefix "$(PREFIX)"

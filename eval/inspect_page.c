@@ -15,8 +15,8 @@
 /* What page_style has not. */
 static const char style[] =
     "<style>\n"
-    "#means "
-    "td{white-space:nowrap}.texts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr));gap:.8rem;"
+    "#means td{white-space:nowrap}#means [scope=row] small{white-space:normal}\n"
+    ".texts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr));gap:.8rem;"
     "align-items:start}"
     ".texts details{margin:0;min-width:0}.texts summary small{display:inline;font-weight:400}"
     ".kept{white-space:pre-wrap;font-size:.86rem;line-height:1.6}.kept b{font-weight:inherit;border-radius:2px;"

@@ -34,7 +34,7 @@ case $which in
 all | ruler)
 	data=$(scripts/fetch-ruler.sh)
 	# Which subtasks the model can do at all; those at 0.5 or above are then asked of every policy.
-	evaluate ruler ruler --data "$data" --length 1024 --examples 5 --policy full --keep 10%
+	evaluate ruler ruler --data "$data" --prompts "$data/prompts.json" --length 1024 --examples 5 --policy full --keep 10%
 	parts=$(awk 'NF && /^ruler\// { task = $1 } $1 == "full" && $NF != "" { print task, $0 }' "$out/ruler/table.txt" |
 		python3 -c 'import re, sys
 for line in sys.stdin:
@@ -42,7 +42,7 @@ for line in sys.stdin:
     if score and float(score[0]) >= 0.5:
         print(line.split()[0])')
 	# shellcheck disable=SC2086 # lists of words
-	evaluate ruler $parts --data "$data" --length 1024 --examples 20 $some $rest --keep 10%
+	evaluate ruler $parts --data "$data" --prompts "$data/prompts.json" --length 1024 --examples 20 $some $rest --keep 10%
 	;;
 esac
 case $which in
