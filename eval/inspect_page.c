@@ -153,7 +153,8 @@ void inspect_means(const inspection *in, FILE *out) {
 	fputs("<section id=\"means\">\n<h2>Figures</h2>\n<p class=\"lead\">Means over the layers; framed is the best where "
 	      "more, or "
 	      "less, is better.</p>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Means over the "
-	      "layers\">\n<table>\n<thead><tr><th scope=\"col\" class=\"corner\">policy</th><th scope=\"col\">kept</th>"
+	      "layers\">\n<table>\n<caption>Means over the layers</caption>\n<thead><tr><th scope=\"col\" "
+	      "class=\"corner\">policy</th><th scope=\"col\">kept</th>"
 	      "<th scope=\"col\">cells</th>",
 	      out);
 	for (int f = 0; f < N_FIGURES; f++) {
