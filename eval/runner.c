@@ -324,7 +324,7 @@ static bool one_type(run *r, int type) {
 }
 
 static bool one_example(run *r) {
-	bool missing[MAX_TYPES], any = false;
+	bool missing[MAX_TYPES] = {false}, any = false;
 	for (int t = 0; t < r->plan->n_types; t++) {
 		missing[t] = count_missing(r, t) > 0;
 		any = any || missing[t];
