@@ -110,7 +110,7 @@ typedef struct engine_question {
 
 typedef struct engine {
 	const run_options *options;
-	buffer content; /* document and question; the document up to the question when that is none of the compression's */
+	buffer content;    /* document and question; the document up to the question when that is none of the compression's */
 	const char *begun; /* borrowed: what every answer begins with, put behind the template; NULL */
 	struct llama_model *model;
 	const struct llama_vocab *vocab;
