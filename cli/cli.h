@@ -11,7 +11,7 @@
 /* Exit statuses. */
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
-enum { MAX_QUESTIONS = 256, MAX_PINS = 64, MAX_POLICIES = 64, MAX_TASKS = 32 };
+enum { MAX_QUESTIONS = 256, MAX_PINS = 64, MAX_NAMED_POLICIES = 64, MAX_TASKS = 32 };
 
 /* Commands that take options; a set of them is a sum. */
 enum { COMMAND_RUN = 1, COMMAND_CHAT = 2, COMMAND_EVAL = 4, COMMAND_INSPECT = 8 };
@@ -36,7 +36,7 @@ typedef struct run_options {
 	/* eval and inspect */
 	const char *tasks[MAX_TASKS];
 	int32_t n_tasks;
-	const char *policies[MAX_POLICIES]; /* each --policy; the last is policy */
+	const char *policies[MAX_NAMED_POLICIES]; /* each --policy; the last is policy */
 	int32_t n_policies;
 	const char *ablate, *lengths, *depths, *questions_file, *data, *prompts, *out;
 	int32_t n_examples, shots; /* shots -1: not given */

@@ -34,7 +34,7 @@ void divergence_add(divergence *d, const float *full, const float *other, int32_
 		double p = exp(log_p);
 		kl += p > 0.0 ? p * (log_p - log_q) : 0.0;
 	}
-	kl = kl > 0.0 ? kl : 0.0; /* rounding may leave a tiny negative */
+	kl = kl < 0.0 ? 0.0 : kl; /* rounding may leave a tiny negative; what is no number stays none */
 	d->sum += kl;
 	d->max = kl > d->max ? kl : d->max;
 	d->n++;

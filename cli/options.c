@@ -1,4 +1,4 @@
-/* Options of `chunkkv run` and `chunkkv chat`. Everything that can be judged without a model is judged here. */
+/* Options of the commands that use a model. Everything that can be judged without a model is judged here. */
 #define _GNU_SOURCE
 #include "options.h"
 
@@ -142,7 +142,7 @@ static bool set(run_options *o, const option_entry *e, const char *value) {
 	case SWITCH: *(bool *)field = true; return true;
 	case TEXT: *(const char **)field = value; return true;
 	case QUESTION: return add_text(o->questions, &o->n_questions, MAX_QUESTIONS, value, "questions (-p)");
-	case POLICY: return add_text(o->policies, &o->n_policies, MAX_POLICIES, value, "policies (--policy)");
+	case POLICY: return add_text(o->policies, &o->n_policies, MAX_NAMED_POLICIES, value, "policies (--policy)");
 	case PIN: return add_text(o->pins, &o->n_pins, MAX_PINS, value, "texts to pin (--pin)");
 	case WHOLE: return parse_whole(e, value, field);
 	case NUMBER: return parse_number(e, value, field);
@@ -279,8 +279,13 @@ static bool check_chat(run_options *o) {
 static bool check_eval(run_options *o) {
 	if (o->n_tasks == 0) {
 		fail("no task given, e.g. chunkkv eval niah -m MODEL.gguf; chunkkv eval --help lists them");
+		return false;
 	}
-	return o->n_tasks > 0;
+	if (o->document && strcmp(o->document, "-") == 0) {
+		fail("-f - can't be read again when the run goes on: give the text as a file");
+		return false;
+	}
+	return true;
 }
 
 static bool check_inspect(run_options *o) {

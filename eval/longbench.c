@@ -77,7 +77,7 @@ static bool fill_context(prompt *p, int32_t n_tokens, const char *id, example *e
 		return false;
 	}
 	if (counted > n_tokens) {
-		fail("%s: the question alone takes %d tokens where %d are left beside the answer: choose a larger --lengths", id,
+		fail("%s: the question alone takes %d tokens where %d are left beside the answer: choose a larger --length", id,
 		     counted, n_tokens);
 		return false;
 	}

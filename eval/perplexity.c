@@ -66,7 +66,7 @@ static bool add_pieces(const buffer *text, int32_t length, const task_options *o
 	span rest = {o, text->data, text->size};
 	size_t size = 1;
 	if (length <= n_predict) {
-		fail("pieces of %d tokens leave nothing before the %d that are predicted: choose a larger --lengths", length,
+		fail("pieces of %d tokens leave nothing before the %d that are predicted: choose a larger --length", length,
 		     n_predict);
 		return false;
 	}
@@ -81,7 +81,7 @@ static bool add_pieces(const buffer *text, int32_t length, const task_options *o
 		rest = (span){o, rest.text + size, rest.size - size};
 	}
 	if (n == 0) {
-		fail("'%s' has fewer than %d tokens: give a longer text, or smaller --lengths", o->file, length);
+		fail("'%s' has fewer than %d tokens: give a longer text, or smaller --length", o->file, length);
 	}
 	return n > 0;
 }
@@ -92,7 +92,7 @@ static bool load(const task *t, const char *part, const task_options *o, example
 	buffer text;
 	(void)part;
 	if (!o->file) {
-		fail("task '%s' needs -f: a text, as long as a few times --lengths", t->name);
+		fail("task '%s' needs -f: a text, as long as a few times --length", t->name);
 		return false;
 	}
 	if (!text_read(o->file, &text)) {

@@ -159,6 +159,9 @@ static bool add_types(plan *p, const char *list) {
 		}
 		p->types[p->n_types++] = type;
 	}
+	if (p->n_types == 0) {
+		fail("--cache-type names no type");
+	}
 	return p->n_types > 0;
 }
 

@@ -4,7 +4,7 @@
 
 #include "cli.h"
 
-enum { MAX_KEEPS = 16, MAX_TYPES = 7, MAX_PLANNED = MAX_POLICIES + 1 };
+enum { MAX_KEEPS = 16, MAX_TYPES = 7, MAX_PLANNED = MAX_NAMED_POLICIES + 1 };
 
 typedef struct planned_policy {
 	char text[256]; /* as ckv_policy_format writes it, so that one policy has one name */
@@ -24,6 +24,7 @@ typedef struct plan {
 	int n_keeps;
 	enum ggml_type types[MAX_TYPES]; /* the first one's whole cache is the reference */
 	int n_types;
+	const struct llama_context *observed; /* whose prompt the policies have in view: they observe one at a time */
 } plan;
 
 /* From --policy, --ablate, --keep and --cache-type. default_keeps: where --keep is not given. Prints why not. */

@@ -177,11 +177,13 @@ static bool read_from(reading *r, const prompt *p, plan *all, int32_t start) {
 }
 
 bool reading_read(reading *r, const prompt *p, plan *all) {
-	int32_t n = p->engine.n_prompt, start = in_common(r, p, all);
+	/* What the policies have in view may be of another cache type, read since. */
+	int32_t n = p->engine.n_prompt, start = all->observed == r->large ? in_common(r, p, all) : 0;
 	if (start == n) {
 		return true;
 	}
 	r->n_held = 0;
+	all->observed = r->large;
 	if (!read_from(r, p, all, start)) {
 		return false;
 	}
@@ -231,7 +233,11 @@ bool reading_decode(reading *r, int32_t position, const llama_token *first, int3
                     int32_t n_then, on_logits callback, void *user) {
 	int32_t n = n_first + n_then;
 	struct llama_batch batch = llama_batch_init(UBATCH_JUDGE, 0, 1);
-	bool good = true;
+	bool good = batch.token;
+	if (!good) {
+		fail("no memory for a batch of %d tokens", UBATCH_JUDGE);
+		return false;
+	}
 	for (int32_t done = 0; done < n && good; done += batch.n_tokens) {
 		batch.n_tokens = n - done < UBATCH_JUDGE ? n - done : UBATCH_JUDGE;
 		for (int32_t i = 0; i < batch.n_tokens; i++) {

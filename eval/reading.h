@@ -28,7 +28,7 @@ typedef struct prompt {
 bool prompt_make(prompt *p, const run_options *options, struct llama_model *model, const example *e);
 void prompt_free(prompt *p);
 
-bool reading_open(reading *r, const prompt *longest, plan *all, enum ggml_type type, int32_t n_prompt, int32_t n_judged);
+bool reading_open(reading *r, const prompt *any, plan *all, enum ggml_type type, int32_t n_prompt, int32_t n_judged);
 void reading_close(reading *r);
 /* Reads the prompt, or what it does not have in common with the one before. */
 bool reading_read(reading *r, const prompt *p, plan *all);

@@ -15,7 +15,6 @@ typedef struct reference {
 	llama_token *tokens; /* [n] its end of generation, if it came to that, among them; or the forced text */
 	int32_t n, capacity;
 	float *logits; /* [n][n_vocab] before each token */
-	size_t room;   /* floats at logits */
 	int32_t *best; /* [n] the most likely token there */
 } reference;
 
@@ -208,6 +207,13 @@ static bool compare(run *r, reading *in, planned_policy *policy, record *out) {
 		fail("no memory for a comparison");
 	}
 	good = good && reading_decode(in, p->base, p->follow, p->n_follow, ref->tokens, ref->n - 1, compare_logits, &w);
+	for (int32_t i = 0; i < ref->n && good; i++) {
+		if (!isfinite(out->kl[i])) {
+			fail("%s, %s, %s: the distribution of token %d of the answer is not finite", r->example->id, policy->text,
+			     out->keep, i + 1);
+			good = false;
+		}
+	}
 	out->n_positions = good ? ref->n : 0;
 	out->nll = p->forced ? w.nll / ref->n : (double)NAN;
 	good = good && (p->forced ? example_set(&out->answer, "") : answer_alone(r, in, policy, best, out));
@@ -368,6 +374,13 @@ static int32_t missing_of(run *r, const example *e) {
 	return n;
 }
 
+static void note_length(const run *r) {
+	int32_t trained = llama_model_n_ctx_train(r->model), most = r->judged - 1;
+	if (trained > 0 && most > trained && !r->options->quiet) {
+		fprintf(stderr, "note: prompts and answers reach %d tokens; the model was trained for %d\n", most, trained);
+	}
+}
+
 /* Everything is turned into tokens once beforehand: what can't be is told before hours have gone by. */
 static bool look_ahead(run *r, double *work) {
 	for (int32_t i = 0; i < r->examples->n; i++) {
@@ -386,6 +399,7 @@ static bool look_ahead(run *r, double *work) {
 			return false;
 		}
 	}
+	note_length(r);
 	return true;
 }
 
@@ -411,7 +425,11 @@ bool runner_run(const run_options *options, struct llama_model *model, plan *p, 
 	run r = {.options = options, .model = model, .plan = p, .examples = examples, .file = file, .start = seconds()};
 	r.n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
 	double *work = calloc((size_t)examples->n + 1, sizeof *work);
-	bool good = work && look_ahead(&r, work) && plan_open(p, options) && run_all(&r, work);
+	if (!work) {
+		fail("no memory for %d examples", examples->n);
+		return false;
+	}
+	bool good = look_ahead(&r, work) && plan_open(p, options) && run_all(&r, work);
 	for (int t = 0; t < p->n_types; t++) {
 		reading_close(&r.readings[t]);
 	}

@@ -56,6 +56,14 @@ static void put(text *t, const char *name, const char *value) {
 	t->size = n > 0 && t->size + (size_t)n < sizeof t->data ? t->size + (size_t)n : t->size;
 }
 
+/* A text of any length, by its content. */
+static void put_text(text *t, const char *name, const char *value) {
+	char hash[32];
+	snprintf(hash, sizeof hash, "%016llx",
+	         (unsigned long long)hash_bytes(0xcbf29ce484222325u, (const unsigned char *)value, strlen(value)));
+	put(t, name, strlen(value) < 64 ? value : hash);
+}
+
 static void put_number(text *t, const char *name, double value) {
 	char number[32];
 	snprintf(number, sizeof number, "%.10g", value);
@@ -91,7 +99,7 @@ static bool put_settings(text *t, const run_options *o) {
 	             {"data", o->data ? text_file_name(o->data) : NULL}};
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
 		if (texts[i].value) {
-			put(t, texts[i].name, texts[i].value);
+			put_text(t, texts[i].name, texts[i].value);
 		}
 	}
 	return put_file(t, "file", o->document) && put_file(t, "questions", o->questions_file) &&

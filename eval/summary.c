@@ -83,7 +83,8 @@ static interval mean_of(sums *s, const record **records, double (*value)(const r
 	return figure(s);
 }
 
-static double get_exact(const record *r) { return r->exact ? 1.0 : 0.0; }
+/* A forced text is no answer. */
+static double get_exact(const record *r) { return isfinite(r->nll) ? nan_value : r->exact ? 1.0 : 0.0; }
 static double get_score(const record *r) { return r->score; }
 static double get_nll(const record *r) { return r->nll; }
 static double get_cells(const record *r) { return r->n_cells; }

@@ -51,11 +51,10 @@ static void print_row(FILE *out, const variant *v, const summary *s, int width, 
 
 static void print_task(const record_file *f, const char *task, const variant *list, int32_t n, FILE *out) {
 	int width = name_width(list, n);
-	selection any = {.task = task, .depth = -1.0};
 	summary first = {0};
 	for (int32_t i = 0; i < n && !first.n; i++) {
-		any.policy = list[i].policy;
-		first = summarise(&f->records, &any);
+		const selection one = {task, list[i].cache, list[i].policy, list[i].keep, 0, -1.0};
+		first = summarise_means(&f->records, &one);
 	}
 	bool forced = !isnan(first.nll.value);
 	fprintf(out, "\n%s (%d examples, %.0f tokens on average)\n", task, first.n, first.n_prompt);

@@ -121,6 +121,16 @@ for r in rows:
 PY
 check 'all presets in two cache types' $?
 
+# Prompts with a beginning in common, or all of it, in two cache types: what policies observed is of one type at a time.
+head -c 1200 "$document" >short.txt
+for setting in '' --question-agnostic; do
+	# shellcheck disable=SC2086 # none, or one
+	"$chunkkv" eval doc -m "$model" -f short.txt --questions questions.txt --examples 2 -n 2 --policy chunkkv --keep 50% \
+		--cache-type f16,q8_0 $setting --out "t$setting" >t.txt 2>err && grep -q '^doc (2 examples' t.txt &&
+		[ "$(grep -c '"policy"' "t$setting/records.jsonl")" = 8 ]
+	check "prompts that have much in common, in two cache types $setting" $?
+done
+
 # A text's perplexity.
 "$chunkkv" eval perplexity -m "$model" -f "$document" --length 512 --examples 2 --policy chunkkv --keep 50%,5% \
 	--out p >p.txt 2>err && grep -q perplexity p.txt && python3 - p/records.jsonl <<'PY' 2>>err
