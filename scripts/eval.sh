@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the evaluations that docs/results.md is about and keeps their records and pages under bench/results/eval. Each goes on where
 # it was when it broke off; on two cores all of them take some hours.
-#   eval.sh MODEL [niah|memory|ruler|ablations|perplexity|gsm8k|doc|doc-before]
+#   eval.sh MODEL [niah|memory|ruler|ablations|perplexity|gsm8k|doc|doc-before|saving]
 set -eu
 cd "$(dirname "$0")/.."
 model=$1 which=${2:-all}
@@ -64,5 +64,10 @@ esac
 case $which in
 all | doc-before)
 	evaluate doc-before doc -f demo/document.txt --questions demo/questions.tsv --question-agnostic --policy chunkkv --policy expected-attention --policy keydiff
+	;;
+esac
+case $which in
+all | saving)
+	scripts/eval_saving.sh "$model" "$(scripts/fetch-text.sh)" >"$out/saving.new" && mv "$out/saving.new" "$out/saving.txt" && cat "$out/saving.txt"
 	;;
 esac

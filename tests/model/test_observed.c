@@ -149,7 +149,7 @@ static void keys_are_turned_back(void **state) {
 	layer_input in;
 	(void)state;
 	witness *w = observe(&f, "lagkv", GGML_TYPE_Q8_0);
-	assert_ok(f.ckv, ckv_llama_layer(f.ckv, layer_of(&f), NULL, &in));
+	assert_ok(f.ckv, ckv_llama_layer(f.ckv, layer_of(&f), f.ckv->seen.needs, NULL, &in));
 	const ckv_view *k = &in.layer.k;
 	assert_true(k->dtype == CKV_DECODED && k->n_tokens == f.prompt.n && in.layer.v.n_tokens == f.prompt.n);
 	for (int32_t t = 0; t < k->n_tokens; t++) {
