@@ -185,11 +185,15 @@ bool records_open(record_file *f, const char *path, run_header *header) {
 }
 
 bool records_add(record_file *f, record *r) {
-	if (!write_line(f, line_of_record(r))) {
-		record_free(r);
+	char *line = line_of_record(r), reason[LINE_REASON_SIZE] = "";
+	record_free(r);
+	/* As it will be read another time, so that the same file always gives the same figures. */
+	if (line && !line_read(f, line, strlen(line), false, reason)) {
+		fail("%s: a record could not be taken over: %s", f->path, reason);
+		free(line);
 		return false;
 	}
-	return record_list_add(&f->records, r);
+	return write_line(f, line);
 }
 
 bool records_add_prefill(record_file *f, const char *example, const char *cache, double prefill_s, double other_s,
