@@ -7,29 +7,17 @@ enum { UBATCH_JUDGE = 128, REREAD = 128 };
 
 /* ---------------------------------------------------------------------------------------------------------- prompts */
 
-static bool copy_text(const char *text, buffer *out) {
-	size_t n = text ? strlen(text) : 0;
-	out->data = malloc(n + 1);
+/* One text behind the other; NULL is none. */
+static bool join_texts(const char *first, const char *second, buffer *out) {
+	size_t n = first ? strlen(first) : 0, more = second ? strlen(second) : 0;
+	out->data = malloc(n + more + 1);
 	if (!out->data) {
 		fail("no memory for the prompt");
 		return false;
 	}
-	memcpy(out->data, text ? text : "", n);
-	out->data[n] = '\0';
-	out->size = n;
-	return true;
-}
-
-static bool join_texts(const example *e, buffer *out) {
-	size_t n = e->context ? strlen(e->context) : 0, asked = e->question ? strlen(e->question) : 0;
-	out->data = malloc(n + asked + 1);
-	if (!out->data) {
-		fail("no memory for the prompt");
-		return false;
-	}
-	memcpy(out->data, e->context ? e->context : "", n);
-	memcpy(out->data + n, e->question ? e->question : "", asked);
-	out->size = n + asked;
+	memcpy(out->data, first ? first : "", n);
+	memcpy(out->data + n, second ? second : "", more);
+	out->size = n + more;
 	out->data[out->size] = '\0';
 	return true;
 }
@@ -42,7 +30,7 @@ static bool set_apart(prompt *p, const example *e) {
 		return false;
 	}
 	p->engine.n_questions = 1;
-	return copy_text(e->context, &p->engine.content) && copy_text(e->question, &p->engine.questions[0].text);
+	return join_texts(e->context, NULL, &p->engine.content) && join_texts(e->question, NULL, &p->engine.questions[0].text);
 }
 
 static bool make_forced(prompt *p, const example *e) {
@@ -70,7 +58,8 @@ bool prompt_make(prompt *p, const run_options *options, struct llama_model *mode
 	p->engine.vocab = llama_model_get_vocab(model);
 	p->engine.begun = e->begun;
 	bool apart = options->agnostic && e->question && *e->question;
-	if (!(apart ? set_apart(p, e) : join_texts(e, &p->engine.content)) || !engine_prompt(&p->engine) || !make_forced(p, e)) {
+	if (!(apart ? set_apart(p, e) : join_texts(e->context, e->question, &p->engine.content)) || !engine_prompt(&p->engine) ||
+	    !make_forced(p, e)) {
 		return false;
 	}
 	int32_t n = p->engine.n_prompt;
