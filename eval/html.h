@@ -4,6 +4,7 @@
 
 #include "summary.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /* Whatever a text holds, it stays text: markup is escaped, what is not UTF-8 or a control character is shown as U+FFFD. In
@@ -28,5 +29,11 @@ void html_seconds(FILE *out, double seconds);
 void html_interval(FILE *out, interval x);
 /* The value with its bounds beneath, a cell's content. put: how each is written. */
 void html_bounded(FILE *out, interval x, void (*put)(FILE *, double));
+
+/* Whether a page can be written there, before much work is done for it; prints why not. */
+bool html_can_write(const char *path);
+/* Writes a page to a file beside path, then renames it: never half a page. put: false when it has printed why not. Prints
+ * what else went wrong. */
+bool html_write(const char *path, bool (*put)(FILE *out, const void *user), const void *user);
 
 #endif

@@ -7,7 +7,6 @@
 #include "report_parts.h"
 #include "svg.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -228,61 +227,17 @@ void inspect_texts(const inspection *in, FILE *out) {
 
 /* ------------------------------------------------------------------------------------------------------------------ file */
 
-static bool put_page(const inspection *in, const char *path) {
-	FILE *out = fopen(path, "w");
-	if (!out) {
-		fail("%s: %s", path, strerror(errno));
-		return false;
-	}
+static bool put_page(FILE *out, const void *user) {
+	const inspection *in = user;
 	inspect_head(in, out);
 	inspect_means(in, out);
 	inspect_texts(in, out);
 	inspect_charts(in, out);
 	inspect_heat(in, out);
 	fputs("</main>\n</body>\n</html>\n", out);
-	bool written = !ferror(out);
-	if (fclose(out) != 0 || !written) {
-		fail("%s: %s", path, strerror(errno));
-		return false;
-	}
 	return true;
 }
 
-/* The file's name until it is complete; freed by the caller. */
-static char *name_beside(const char *path) {
-	size_t size = strlen(path) + sizeof ".part";
-	char *beside = malloc(size);
-	if (beside) {
-		snprintf(beside, size, "%s.part", path);
-	} else {
-		fail("no memory for the page");
-	}
-	return beside;
-}
+bool inspect_can_write(const char *path) { return html_can_write(path); }
 
-bool inspect_can_write(const char *path) {
-	char *beside = name_beside(path);
-	FILE *file = beside ? fopen(beside, "w") : NULL;
-	if (file) {
-		fclose(file);
-		remove(beside);
-	} else if (beside) {
-		fail("the page can't be written to %s: %s", path, strerror(errno));
-	}
-	free(beside);
-	return file;
-}
-
-bool inspect_page(const inspection *in, const char *path) {
-	char *beside = name_beside(path);
-	bool good = beside && put_page(in, beside);
-	if (good && rename(beside, path) != 0) {
-		fail("%s: %s", path, strerror(errno));
-		good = false;
-	}
-	if (beside && !good) {
-		remove(beside);
-	}
-	free(beside);
-	return good;
-}
+bool inspect_page(const inspection *in, const char *path) { return html_write(path, put_page, in); }

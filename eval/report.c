@@ -5,7 +5,6 @@
 #include "cli.h"
 #include "report_parts.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,43 +60,16 @@ static void put_page(const page *r) {
 	fputs("</main>\n</body>\n</html>\n", r->out);
 }
 
-static bool put_to(const record_file *f, const char *path, const char *beside) {
-	page r = {.out = fopen(beside, "w")};
-	if (!r.out) {
-		fail("%s: %s", beside, strerror(errno));
-		return false;
-	}
-	bool gathered = page_gather(&r, f);
+static bool put(FILE *out, const void *user) {
+	page r = {.out = out};
+	bool gathered = page_gather(&r, user);
 	if (gathered) {
 		put_page(&r);
-	}
-	FILE *out = r.out;
-	page_free(&r);
-	bool written = !ferror(out);
-	if (fclose(out) != 0 || !written) {
-		written = false;
-		fail("%s: %s", beside, strerror(errno));
-	} else if (!gathered) {
+	} else {
 		fail("no memory for the report");
-	} else if (rename(beside, path) != 0) {
-		written = false;
-		fail("%s: %s", path, strerror(errno));
 	}
-	if (!gathered || !written) {
-		remove(beside);
-	}
-	return gathered && written;
+	page_free(&r);
+	return gathered;
 }
 
-bool report_write(const record_file *f, const char *path) {
-	size_t size = strlen(path) + sizeof ".part";
-	char *beside = malloc(size);
-	if (!beside) {
-		fail("no memory for the report");
-		return false;
-	}
-	snprintf(beside, size, "%s.part", path);
-	bool good = put_to(f, path, beside);
-	free(beside);
-	return good;
-}
+bool report_write(const record_file *f, const char *path) { return html_write(path, put, f); }
