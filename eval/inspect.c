@@ -39,10 +39,8 @@ static bool open_context(session *s) {
 	const engine *e = s->engine;
 	struct llama_context_params params = engine_context_params(e, e->n_prompt, e->options->n_ubatch);
 	params.type_k = params.type_v = s->plan->types[0];
-	for (int32_t i = 0; i < s->in->n_policies; i++) {
-		if (ckv_llama_attach(planned(s, i)->ckv, &params)) {
-			return failed("llama.cpp can't be observed", planned(s, i)->ckv);
-		}
+	if (!plan_attach(s->plan, &params)) {
+		return false;
 	}
 	if (ckv_llama_attach(s->yard, &params)) {
 		return failed("llama.cpp can't be observed", s->yard);
@@ -54,15 +52,6 @@ static bool open_context(session *s) {
 	return s->ctx;
 }
 
-static bool observe(session *s) {
-	for (int32_t i = 0; i < s->in->n_policies; i++) {
-		if (ckv_llama_observe_begin(planned(s, i)->ckv, s->ctx, 0)) {
-			return failed(planned(s, i)->text, planned(s, i)->ckv);
-		}
-	}
-	return true;
-}
-
 static bool prefill(session *s) {
 	progress p;
 	progress_begin(&p, !s->engine->options->quiet);
@@ -72,9 +61,7 @@ static bool prefill(session *s) {
 	s->in->prefill_s = seconds() - start;
 	progress_end(&p);
 	ckv_llama_on_progress(s->yard, NULL, NULL);
-	for (int32_t i = 0; i < s->in->n_policies; i++) {
-		ckv_llama_observe_end(planned(s, i)->ckv);
-	}
+	plan_observe_end(s->plan);
 	if (status == CKV_ERR_CANCELLED || interrupted()) {
 		return false;
 	}
@@ -242,7 +229,7 @@ static bool prepare(session *s) {
 }
 
 static bool run_all(session *s) {
-	if (!prepare(s) || !open_context(s) || !observe(s) || !prefill(s)) {
+	if (!prepare(s) || !open_context(s) || !plan_observe(s->plan, s->ctx) || !prefill(s)) {
 		return false;
 	}
 	for (int32_t i = 0; i < s->in->n_policies; i++) {

@@ -191,6 +191,33 @@ void plan_close(plan *p) {
 	}
 }
 
+bool plan_attach(const plan *p, struct llama_context_params *params) {
+	for (int i = 0; i < p->n_policies; i++) {
+		if (ckv_llama_attach(p->policies[i].ckv, params)) {
+			fail("llama.cpp can't be observed: %s", ckv_llama_message(p->policies[i].ckv));
+			return false;
+		}
+	}
+	return true;
+}
+
+bool plan_observe(plan *p, struct llama_context *ctx) {
+	p->observed = ctx;
+	for (int i = 1; i < p->n_policies; i++) {
+		if (ckv_llama_observe_begin(p->policies[i].ckv, ctx, 0)) {
+			fail("%s: %s", p->policies[i].text, ckv_llama_message(p->policies[i].ckv));
+			return false;
+		}
+	}
+	return true;
+}
+
+void plan_observe_end(const plan *p) {
+	for (int i = 1; i < p->n_policies; i++) {
+		ckv_llama_observe_end(p->policies[i].ckv);
+	}
+}
+
 bool plan_can_rewind(const plan *p) {
 	for (int i = 0; i < p->n_policies; i++) {
 		ckv_needs needs;

@@ -32,6 +32,12 @@ bool plan_make(plan *p, const run_options *options, const char *default_keeps);
 /* Makes the policies' ckv_llama. */
 bool plan_open(plan *p, const run_options *options);
 void plan_close(plan *p);
+/* Puts all of them into a context's chain of observers, always in the same order, so that each may hide rows in any context.
+ */
+bool plan_attach(const plan *p, struct llama_context_params *params);
+/* From here to plan_observe_end all but the whole cache's observe what ctx reads; they observe one context at a time. */
+bool plan_observe(plan *p, struct llama_context *ctx);
+void plan_observe_end(const plan *p);
 /* Whether all policies can go back to an earlier token of an observed prompt. */
 bool plan_can_rewind(const plan *p);
 /* Names of the ablations; NULL past the end. */

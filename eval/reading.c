@@ -82,16 +82,12 @@ void prompt_free(prompt *p) {
 
 /* --------------------------------------------------------------------------------------------------------- contexts */
 
-/* All policies are in every context's chain, in the same order, so that each may hide rows in any of them. */
 static struct llama_context *open_context(const prompt *any, plan *all, enum ggml_type type, int32_t n_cells,
                                           int32_t n_ubatch) {
 	struct llama_context_params params = engine_context_params(&any->engine, n_cells, n_ubatch);
 	params.type_k = params.type_v = type;
-	for (int i = 0; i < all->n_policies; i++) {
-		if (ckv_llama_attach(all->policies[i].ckv, &params)) {
-			fail("llama.cpp can't be observed: %s", ckv_llama_message(all->policies[i].ckv));
-			return NULL;
-		}
+	if (!plan_attach(all, &params)) {
+		return NULL;
 	}
 	struct llama_context *ctx = llama_init_from_model(any->engine.model, params);
 	if (!ctx) {
@@ -149,16 +145,11 @@ static bool read_from(reading *r, const prompt *p, plan *all, int32_t start) {
 		fail("the prompt before could not be taken back");
 		return false;
 	}
-	for (int i = 1; i < all->n_policies; i++) {
-		if (ckv_llama_observe_begin(all->policies[i].ckv, r->large, 0)) {
-			fail("%s: %s", all->policies[i].text, ckv_llama_message(all->policies[i].ckv));
-			return false;
-		}
+	if (!plan_observe(all, r->large)) {
+		return false;
 	}
 	ckv_status status = ckv_llama_prefill(first->ckv, r->large, 0, p->engine.prompt + start, p->engine.n_prompt - start);
-	for (int i = 1; i < all->n_policies; i++) {
-		ckv_llama_observe_end(all->policies[i].ckv);
-	}
+	plan_observe_end(all);
 	if (status && !interrupted()) {
 		fail("the prompt could not be read: %s", ckv_llama_message(first->ckv));
 	}
@@ -172,7 +163,6 @@ bool reading_read(reading *r, const prompt *p, plan *all) {
 		return true;
 	}
 	r->n_held = 0;
-	all->observed = r->large;
 	if (!read_from(r, p, all, start)) {
 		return false;
 	}
