@@ -22,6 +22,17 @@ typedef struct ckv_kernels {
 	float (*exp_sum)(float *x, size_t n);
 	/* y[j] = fma(a, x[j], y[j]). */
 	void (*axpy)(float *y, const float *x, float a, size_t n);
+	/* Attention of few queries over rows as they lie. out[i * stride + j] = scale * (q[i] . rows[j]), i < m, j < n; a
+	 * product is summed in 16 lanes, channel c in lane c % 16, then as a tree. */
+	void (*dot_f16)(const float *q, size_t m, size_t d, const uint16_t *rows, size_t n, float scale, float *out,
+	                size_t stride);
+	void (*dot_f32)(const float *q, size_t m, size_t d, const float *rows, size_t n, float scale, float *out, size_t stride);
+	/* out[i * d + c] = fma(w[i * stride + j], rows[j * d + c], out[i * d + c]), j = 0 .. n-1 in order, i < m. */
+	void (*mix_f16)(const float *w, size_t m, size_t stride, const uint16_t *rows, size_t n, size_t d, float *out);
+	void (*mix_f32)(const float *w, size_t m, size_t stride, const float *rows, size_t n, size_t d, float *out);
+	/* n numbers from packed codes of `bits` bits (1 to 8; the first in the lowest bits): out[c] = code * scale[c] + zero[c],
+	 * the product rounded before the sum. */
+	void (*unpack)(const uint8_t *packed, int bits, const float *scale, const float *zero, size_t n, float *out);
 } ckv_kernels;
 
 /* CPU features usable here (bits of CKV_CPU_*): the processor has them and the system saves their registers. */

@@ -1,13 +1,11 @@
-/* AVX2 + FMA + F16C. Function attributes instead of file flags, so that a bare `cc` builds it. */
+/* AVX2 + FMA + F16C: the table, and the kernels of scoring. */
 #include "kernels/kernels.h"
 
 #if defined(__x86_64__) || defined(__i386__)
 
+#include "kernels/avx2.h"
 #include "kernels/scalar.h"
 #include <immintrin.h>
-
-#define TARGET __attribute__((target("avx2,fma,f16c")))
-#define INLINE static inline __attribute__((always_inline, target("avx2,fma,f16c")))
 
 TARGET static void f16_to_f32(const uint16_t *in, float *out, size_t n) {
 	size_t i = 0;
@@ -178,7 +176,9 @@ TARGET static void axpy(float *y, const float *x, float a, size_t n) {
 }
 
 const ckv_kernels *ckv_kernels_avx2(void) {
-	static const ckv_kernels table = {"avx2", f16_to_f32, bf16_to_f32, pack, qk, exp_sum, axpy};
+	static const ckv_kernels table = {
+	    "avx2",           f16_to_f32,       bf16_to_f32,      pack,           qk, exp_sum, axpy, ckv_avx2_dot_f16,
+	    ckv_avx2_dot_f32, ckv_avx2_mix_f16, ckv_avx2_mix_f32, ckv_avx2_unpack};
 	return &table;
 }
 

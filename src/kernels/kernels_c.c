@@ -55,7 +55,59 @@ static void axpy(float *y, const float *x, float a, size_t n) {
 	}
 }
 
+static void dot_f16(const float *q, size_t m, size_t d, const uint16_t *rows, size_t n, float scale, float *out,
+                    size_t stride) {
+	for (size_t j = 0; j < n; j++) {
+		for (size_t i = 0; i < m; i++) {
+			float lane[CKV_LANES] = {0};
+			for (size_t c = 0; c < d; c++) {
+				lane[c % CKV_LANES] = fmaf(q[i * d + c], ckv_f16_scalar(rows[j * d + c]), lane[c % CKV_LANES]);
+			}
+			out[i * stride + j] = scale * ckv_sum_lanes(lane);
+		}
+	}
+}
+
+static void dot_f32(const float *q, size_t m, size_t d, const float *rows, size_t n, float scale, float *out,
+                    size_t stride) {
+	for (size_t j = 0; j < n; j++) {
+		for (size_t i = 0; i < m; i++) {
+			float lane[CKV_LANES] = {0};
+			for (size_t c = 0; c < d; c++) {
+				lane[c % CKV_LANES] = fmaf(q[i * d + c], rows[j * d + c], lane[c % CKV_LANES]);
+			}
+			out[i * stride + j] = scale * ckv_sum_lanes(lane);
+		}
+	}
+}
+
+static void mix_f16(const float *w, size_t m, size_t stride, const uint16_t *rows, size_t n, size_t d, float *out) {
+	for (size_t j = 0; j < n; j++) {
+		for (size_t c = 0; c < d; c++) {
+			float x = ckv_f16_scalar(rows[j * d + c]);
+			for (size_t i = 0; i < m; i++) {
+				out[i * d + c] = fmaf(w[i * stride + j], x, out[i * d + c]);
+			}
+		}
+	}
+}
+
+static void mix_f32(const float *w, size_t m, size_t stride, const float *rows, size_t n, size_t d, float *out) {
+	for (size_t j = 0; j < n; j++) {
+		for (size_t i = 0; i < m; i++) {
+			axpy(out + i * d, rows + j * d, w[i * stride + j], d);
+		}
+	}
+}
+
+static void unpack(const uint8_t *packed, int bits, const float *scale, const float *zero, size_t n, float *out) {
+	for (size_t i = 0; i < n; i++) {
+		out[i] = ckv_code_scalar(packed, bits, i) * scale[i] + zero[i];
+	}
+}
+
 const ckv_kernels *ckv_kernels_c(void) {
-	static const ckv_kernels table = {"c", f16_to_f32, bf16_to_f32, pack, qk, exp_sum, axpy};
+	static const ckv_kernels table = {"c",  f16_to_f32, bf16_to_f32, pack,    qk,      exp_sum,
+	                                  axpy, dot_f16,    dot_f32,     mix_f16, mix_f32, unpack};
 	return &table;
 }

@@ -3,6 +3,7 @@
 #define CKV_SCALAR_H
 
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -73,6 +74,16 @@ static inline float ckv_f16_scalar(uint16_t h) {
 	float f;
 	memcpy(&f, &bits, sizeof f);
 	return f;
+}
+
+/* Code i of those packed without gaps; reads only the bytes it lies in. */
+static inline float ckv_code_scalar(const uint8_t *packed, int bits, size_t i) {
+	size_t bit = i * (size_t)bits;
+	unsigned offset = (unsigned)(bit % 8), word = packed[bit / 8];
+	if (offset + (unsigned)bits > 8) {
+		word |= (unsigned)packed[bit / 8 + 1] << 8;
+	}
+	return (float)((word >> offset) & ((1u << bits) - 1u));
 }
 
 static inline float ckv_bf16_scalar(uint16_t h) {
