@@ -18,7 +18,16 @@ install(FILES ${CHUNKKV_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/chunkkv
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/chunkkv)
 install(EXPORT chunkkv-targets NAMESPACE chunkkv:: DESTINATION ${package_dir})
 
-set(CHUNKKV_CONFIG "include(\${CMAKE_CURRENT_LIST_DIR}/chunkkv-targets.cmake)\n")
+# What the static library wants. Where there is no LAPACKE the shared one still works, and the linker names what is missing.
+set(CHUNKKV_CONFIG "include(CMakeFindDependencyMacro)\nfind_dependency(Threads)\n")
+if(CHUNKKV_LAPACKE_TARGET)
+  install(FILES cmake/FindLAPACKE.cmake DESTINATION ${package_dir})
+  string(APPEND CHUNKKV_CONFIG "list(PREPEND CMAKE_MODULE_PATH \${CMAKE_CURRENT_LIST_DIR})\n"
+    "find_package(LAPACKE MODULE QUIET)\nlist(POP_FRONT CMAKE_MODULE_PATH)\n"
+    "if(NOT TARGET LAPACKE::LAPACKE)\n  add_library(LAPACKE::LAPACKE INTERFACE IMPORTED)\n"
+    "  set_target_properties(LAPACKE::LAPACKE PROPERTIES INTERFACE_LINK_LIBRARIES lapacke)\nendif()\n")
+endif()
+string(APPEND CHUNKKV_CONFIG "include(\${CMAKE_CURRENT_LIST_DIR}/chunkkv-targets.cmake)\n")
 set(CHUNKKV_PKG_NAMES chunkkv)
 if(TARGET chunkkv-llama-static)
   install(EXPORT chunkkv-llama-targets NAMESPACE chunkkv:: DESTINATION ${package_dir})
@@ -42,6 +51,15 @@ foreach(name IN LISTS CHUNKKV_PKG_NAMES)
     set(PKG_REQUIRES "")
     set(PKG_FLAGS "")
     set(PKG_LIBS "")
+    set(PKG_PRIVATE "-lm -pthread")
+    if(CHUNKKV_LAPACKE_TARGET)
+      string(REGEX REPLACE "^lib" "-l" lapacke ${CHUNKKV_LAPACKE_NAME})
+      get_filename_component(lapacke_dir ${LAPACKE_LIBRARY} DIRECTORY)
+      if(NOT lapacke_dir IN_LIST CMAKE_C_IMPLICIT_LINK_DIRECTORIES)
+        set(lapacke "-L${lapacke_dir} ${lapacke}")
+      endif()
+      set(PKG_PRIVATE "${lapacke} ${PKG_PRIVATE}")
+    endif()
   elseif(CHUNKKV_LLAMA_PINNED)
     set(PKG_REQUIRES "chunkkv")
     set(PKG_FLAGS "-I\${libdir}/chunkkv/llama/include")

@@ -5,9 +5,13 @@
 set -eu
 . "$(dirname "$0")/common.sh"
 
-missing='' wanted=''
+missing='' wanted='' losses=''
 need() { missing="$missing $1"; }
-want() { wanted="$wanted $1"; } # builds without it, with less
+# want PACKAGE LOSS: builds without it, with less
+want() {
+	wanted="$wanted $1"
+	losses="${losses:+$losses, }$2"
+}
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # has_header HEADER LIBRARY: a C program that includes and links them compiles.
@@ -23,6 +27,7 @@ newer_cmake() {
 	have cmake && cmake --version | head -n 1 | awk '{ split($3, v, "."); exit !(v[1] > 3 || (v[1] == 3 && v[2] >= 25)) }'
 }
 
+no_editing='chunkkv chat will have no line editing' no_low_rank='there will be no low-rank cache (palu)'
 have "${CC:-cc}" || need gcc
 have "${CXX:-c++}" || need g++
 have cmake || need cmake
@@ -33,12 +38,14 @@ python3 -m pip --version >/dev/null 2>&1 || python3 -c 'import ensurepip, venv' 
 if have "${CC:-cc}"; then
 	has_library cmocka.h cmocka || need libcmocka-dev
 	has_library jansson.h jansson || need libjansson-dev
-	has_library histedit.h edit || want libedit-dev
+	has_library histedit.h edit || want libedit-dev "$no_editing"
+	has_library lapacke.h lapacke || has_library lapacke.h openblas || want liblapacke-dev "$no_low_rank"
 else
 	need libc6-dev
 	need libcmocka-dev
 	need libjansson-dev
-	want libedit-dev
+	want libedit-dev "$no_editing"
+	want liblapacke-dev "$no_low_rank"
 fi
 if [ "${1:-}" = check ]; then
 	have clang || need clang
@@ -56,7 +63,7 @@ elif have sudo && sudo -n true 2>/dev/null; then
 	as_root='sudo -n'
 fi
 if [ -z "$missing" ] && [ -n "$wanted" ] && { [ "$as_root" = none ] || ! have apt-get; }; then
-	say "going on without$wanted: chunkkv chat will have no line editing"
+	say "going on without$wanted: $losses"
 	wanted=''
 fi
 missing="$missing$wanted"

@@ -139,9 +139,7 @@ struct ckv_stream {
 /* How heads choose: of the stream's parameters. */
 lane_rule ckv_stream_rule(const ckv_stream *stream);
 stream_layer *ckv_stream_leader(const ckv_stream *stream, int32_t layer);
-/* store.c: f16. */
-uint16_t ckv_f16_from_f32(float x);
-/* A view's rows as f16, [heads][n][dim]; CKV_ERR_NUMERIC for what f16 can't hold. */
+/* store.c: a view's rows as f16, [heads][n][dim]; CKV_ERR_NUMERIC for what f16 can't hold. */
 ckv_status ckv_store_convert(const ckv_stream *stream, const ckv_view *view, const char *what, int32_t layer, uint16_t *out,
                              ckv_error *error);
 /* Room for `rows` rows, and for what may be evicted in a push that begins with lane.n rows and brings n. */
