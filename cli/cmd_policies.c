@@ -13,15 +13,26 @@ typedef union policy {
 	ckv_stream_params stream;
 } policy;
 
+/* What stands before, or behind, a "+" of a text: its parameters. */
+typedef struct text_part {
+	const char *heading;
+	const ckv_param_info *(*param_at)(size_t i);
+	int (*use)(const policy *p, const char *key);
+	size_t (*value)(const policy *p, const char *key, char *out, size_t capacity);
+} text_part;
+
+enum { MAX_PARTS = 3 };
+
 typedef struct form {
 	const char *heading, *when; /* of the presets; how messages tell it */
 	method_at preset_at;
-	const ckv_param_info *(*param_at)(size_t i);
 	ckv_status (*parse)(const char *text, policy *p, ckv_error *error);
-	int (*use)(const policy *p, const char *key);
-	size_t (*value)(const policy *p, const char *key, char *out, size_t capacity);
+	const char *(*preset)(const policy *p);
 	void (*show_needs)(const policy *p);
+	text_part parts[MAX_PARTS]; /* those there are have a heading */
 } form;
+
+static bool is_part(const form *f, int i) { return i < MAX_PARTS && f->parts[i].heading; }
 
 /* ------------------------------------------------------------------------------------------------------- paragraphs */
 
@@ -82,39 +93,48 @@ static void range_text(const ckv_param_info *info, char *out, size_t capacity) {
 }
 
 /* key=value, as the policy has it. */
-static void setting_text(const form *f, const policy *p, const char *key, char *out, size_t capacity) {
+static void setting_text(const text_part *of, const policy *p, const char *key, char *out, size_t capacity) {
 	char value[64];
-	f->value(p, key, value, sizeof value);
+	of->value(p, key, value, sizeof value);
 	snprintf(out, capacity, "%s=%s", key, value);
+}
+
+static void add_settings(const text_part *of, const policy *made, paragraph *p) {
+	for (size_t i = 0; of->param_at(i); i++) {
+		char setting[96], range[48], piece[160];
+		if (of->use(made, of->param_at(i)->key)) {
+			setting_text(of, made, of->param_at(i)->key, setting, sizeof setting);
+			range_text(of->param_at(i), range, sizeof range);
+			snprintf(piece, sizeof piece, range[0] ? "%s (%s)" : "%s", setting, range);
+			paragraph_add(p, piece);
+		}
+	}
 }
 
 /* The parameters that a policy reads, one after another. */
 static void show_settings(const form *f, const policy *made) {
 	paragraph p = {0};
-	for (size_t i = 0; f->param_at(i); i++) {
-		char setting[96], range[48], piece[160];
-		if (f->use(made, f->param_at(i)->key)) {
-			setting_text(f, made, f->param_at(i)->key, setting, sizeof setting);
-			range_text(f->param_at(i), range, sizeof range);
-			snprintf(piece, sizeof piece, range[0] ? "%s (%s)" : "%s", setting, range);
-			paragraph_add(&p, piece);
-		}
+	for (int i = 0; is_part(f, i); i++) {
+		add_settings(&f->parts[i], made, &p);
 	}
 	paragraph_end();
 }
 
-/* The same, each with what it means. */
-static void explain_settings(const form *f, const policy *p) {
+/* The same of one part, each with what it means. */
+static void explain_settings(const text_part *of, const policy *p) {
 	enum { SETTING = 26 };
-	for (size_t i = 0; f->param_at(i); i++) {
-		const ckv_param_info *info = f->param_at(i);
+	bool any = false;
+	for (size_t i = 0; of->param_at(i); i++) {
+		const ckv_param_info *info = of->param_at(i);
 		char setting[96], text[256] = "", range[48];
-		if (f->use(p, info->key)) {
-			setting_text(f, p, info->key, setting, sizeof setting);
+		if (of->use(p, info->key)) {
+			setting_text(of, p, info->key, setting, sizeof setting);
 			range_text(info, range, sizeof range);
 			append(text, sizeof text, "", info->summary);
 			append(text, sizeof text, range[0] ? "; " : "", range);
+			printf("%s%s", any ? "" : of->heading, any ? "" : "\n");
 			show_name(setting, SETTING, text);
+			any = true;
 		}
 	}
 }
@@ -195,6 +215,18 @@ static void show_stream_parameters(void) {
 	}
 }
 
+static void show_part_parameters(void) {
+	puts("\nparameters of codecs and merging");
+	for (size_t i = 0; ckv_codec_param_info_at(i); i++) {
+		char readers[512] = "";
+		append_readers(readers, sizeof readers, "codec", ckv_codec_info, ckv_codec_param_info_at(i)->key);
+		show_parameter(ckv_codec_param_info_at(i), readers);
+	}
+	for (size_t i = 0; ckv_merge_param_info_at(i); i++) {
+		show_parameter(ckv_merge_param_info_at(i), "merge");
+	}
+}
+
 /* --------------------------------------------------------------------------------------------------------- policies */
 
 static const struct {
@@ -224,6 +256,9 @@ static void show_needs(const policy *made) {
 			append(text, sizeof text, "; ", needs_words[i].words);
 		}
 	}
+	if (ckv_params_hosted(&made->once)) {
+		append(text, sizeof text, "; ", "a cache of our own (chunkkv/cache.h)");
+	}
 	paragraph_add(&p, "needs:");
 	paragraph_words(&p, text[0] ? text : "nothing but the cache");
 	paragraph_end();
@@ -232,14 +267,24 @@ static void show_needs(const policy *made) {
 static ckv_status once_parse(const char *text, policy *p, ckv_error *error) {
 	return ckv_policy_parse(text, &p->once, error);
 }
+static const char *once_preset(const policy *p) { return p->once.preset; }
 static int once_use(const policy *p, const char *key) { return ckv_params_use(&p->once, key); }
+static int merge_use(const policy *p, const char *key) { return ckv_merge_use(&p->once.merge, key); }
+static int codec_use(const policy *p, const char *key) { return ckv_codec_use(&p->once.codec, key); }
 static size_t once_value(const policy *p, const char *key, char *out, size_t capacity) {
 	return ckv_params_value(&p->once, key, out, capacity);
+}
+static size_t merge_value(const policy *p, const char *key, char *out, size_t capacity) {
+	return ckv_merge_value(&p->once.merge, key, out, capacity);
+}
+static size_t codec_value(const policy *p, const char *key, char *out, size_t capacity) {
+	return ckv_codec_value(&p->once.codec, key, out, capacity);
 }
 
 static ckv_status stream_parse(const char *text, policy *p, ckv_error *error) {
 	return ckv_stream_parse(text, &p->stream, error);
 }
+static const char *stream_preset(const policy *p) { return p->stream.preset; }
 static int stream_use(const policy *p, const char *key) { return ckv_stream_params_use(&p->stream, key); }
 static size_t stream_value(const policy *p, const char *key, char *out, size_t capacity) {
 	return ckv_stream_params_value(&p->stream, key, out, capacity);
@@ -248,11 +293,12 @@ static size_t stream_value(const policy *p, const char *key, char *out, size_t c
 static const form once = {"policies that compress once, or in blocks with --ctx-budget (--policy NAME[:key=value,...])",
                           "as a one-shot policy",
                           ckv_preset_info,
-                          ckv_param_info_at,
                           once_parse,
-                          once_use,
-                          once_value,
-                          show_needs};
+                          once_preset,
+                          show_needs,
+                          {{"parameters", ckv_param_info_at, once_use, once_value},
+                           {"parameters of merge", ckv_merge_param_info_at, merge_use, merge_value},
+                           {"parameters of the codec", ckv_codec_param_info_at, codec_use, codec_value}}};
 
 /* A keeper is what llama.cpp's cache goes with: whether there can be one is what it says itself. */
 static void show_kept_by(const policy *made) {
@@ -270,11 +316,10 @@ static void show_kept_by(const policy *made) {
 static const form stream = {"\npolicies that go token by token, with --ctx-budget (--policy NAME[:key=value,...])",
                             "token by token",
                             ckv_stream_preset_info,
-                            ckv_stream_param_info_at,
                             stream_parse,
-                            stream_use,
-                            stream_value,
-                            show_kept_by};
+                            stream_preset,
+                            show_kept_by,
+                            {{"parameters", ckv_stream_param_info_at, stream_use, stream_value}}};
 
 static void show_paper(const ckv_method_info *info) {
 	if (info->paper[0]) {
@@ -305,12 +350,13 @@ static void show_methods(const char *title, method_at at) {
 }
 
 static void show_form(const form *f, const char *text, const policy *p) {
-	const ckv_method_info *info = policy_preset(text, f->preset_at);
+	const ckv_method_info *info = policy_preset(f->preset(p), f->preset_at);
 	printf("%s, %s: %s\n", text, f->when, info->summary);
 	show_paper(info);
 	f->show_needs(p);
-	puts("parameters");
-	explain_settings(f, p);
+	for (int i = 0; is_part(f, i); i++) {
+		explain_settings(&f->parts[i], p);
+	}
 }
 
 /* A policy alone, as its text has it: a preset's name, or one with parameters; in both forms, where it has both. */
@@ -341,9 +387,9 @@ int cmd_policies(int argc, char **argv) {
 		puts("usage: chunkkv policies [NAME]\n\n"
 		     "Lists policies that compress once, with what they need and their parameters, and those that go token by "
 		     "token;\n"
-		     "then scorers, selectors, chunkers, layer rules and all parameters. NAME[:key=value,...] shows one policy "
-		     "alone,\n"
-		     "in both forms where it has both.");
+		     "then scorers, selectors, chunkers, layer rules, codecs and all parameters. NAME[:key=value,...] shows one "
+		     "policy alone,\n"
+		     "in both forms where it has both; with a codec, merge or both behind it: chunkkv+merge+kivi4:group=64.");
 		return 0;
 	}
 	if (argc > 2) {
@@ -359,8 +405,10 @@ int cmd_policies(int argc, char **argv) {
 	show_methods("selectors (selector=)", ckv_selector_info);
 	show_methods("chunkers (chunker=)", ckv_chunker_info);
 	show_methods("layer rules (layers=)", ckv_layer_rule_info);
+	show_methods("codecs and merging (--policy NAME+CODEC[:key=value,...])", ckv_codec_info);
 	show_methods("scorers with --ctx-budget (scorer=)", ckv_stream_scorer_info);
 	show_parameters();
+	show_part_parameters();
 	show_stream_parameters();
 	return 0;
 }

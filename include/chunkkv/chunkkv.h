@@ -83,6 +83,33 @@ CKV_API ckv_allocator ckv_allocator_default(void);
 
 /* ---------------------------------------------------------------- policy */
 
+/* How kept rows are stored, where that is not as they come: the part of a policy's text behind a "+". Only a cache of our
+ * own (chunkkv/cache.h) can do it. All zero counts as "none". What the kind does not read is not looked at. */
+typedef struct ckv_codec {
+	size_t size;
+	const char *preset; /* name that it came from, for reports; "none": rows are stored as f16 */
+	const char *kind;   /* "none", "kivi", "palu" */
+	int32_t bits;       /* kivi: 1 to 8, of keys and values */
+	int32_t group;      /* kivi: tokens that share a key channel's levels, and channels that share a value's; palu: tokens */
+	int32_t residual;   /* kivi: newest tokens that stay f16; at most a quarter of the rows when they are loaded */
+	int32_t rank;       /* palu: dimensions that are kept of a head's; 0: by energy */
+	int32_t head_groups;     /* palu: groups of heads that have a basis of their own */
+	int32_t quantize_values; /* palu: 1: values' latents are quantised as the keys' are */
+	int32_t high_bits;       /* palu: of the leading latents */
+	int32_t low_bits;        /* palu: of the others */
+	int32_t reference;       /* 1: the published code's own ways: levels in float, no cap of the residual */
+	double energy;           /* palu: share of the singular values' sum that the rank must hold */
+	double high_share;       /* palu: share of the latents that lead */
+} ckv_codec;
+
+/* What becomes of the values of tokens that are not kept ("+merge"). All zero counts as "none". */
+typedef struct ckv_merge {
+	size_t size;
+	const char *preset; /* "none": they go; "merge" */
+	double fraction;    /* of the evicted tokens that are merged, those most like a kept one */
+	double threshold;   /* cosine of the keys below which none is */
+} ckv_merge;
+
 /* A policy: scorer x selector x chunker x layer rule, with their parameters. The name fields point to static strings of the
  * registry (any string with the name of a registered one is accepted). Ranges are checked by ckv_ctx_create;
  * ckv_param_info_at tells them. */
@@ -107,20 +134,26 @@ typedef struct ckv_params {
 	double safeguard;     /* share of its budget that a head keeps for its own best tokens */
 	double beta;          /* steepness of the pyramid */
 	double share;         /* of its budget that a layer keeps which hardly changes its input */
+	ckv_merge merge;
+	ckv_codec codec;
 } ckv_params;
 
 /* The preset "chunkkv". */
 CKV_API void ckv_params_default(ckv_params *params);
 
-/* Parses `preset[:key=value,...]`, e.g. "chunkkv:chunk=10,window=32". Unknown presets, keys and names are errors that name
- * the nearest one; so are keys that the policy does not use, and values out of range. *params is written on success only.
- * Errors: CKV_ERR_ARG, CKV_ERR_POLICY. */
+/* Parses `preset[:key=value,...]`, e.g. "chunkkv:chunk=10,window=32", and behind it, each after a "+", at most one codec and
+ * `merge`, in any order: "chunkkv+kivi4:group=64". A codec alone is that of the whole cache: "kivi2:group=64" is
+ * "full+kivi2:group=64". Unknown presets, codecs, keys and names are errors that name the nearest one; so are keys that the
+ * policy does not use, and values out of range. *params is written on success only. Errors: CKV_ERR_ARG, CKV_ERR_POLICY. */
 CKV_API ckv_status ckv_policy_parse(const char *text, ckv_params *params, ckv_error *error);
 
 /* Writes the policy as text that ckv_policy_parse reads back to the same parameters (reals to 15 decimals): the preset and
- * what differs from it. Returns the length without the terminating zero, as snprintf does; buffer may be NULL when capacity
- * is 0. */
+ * what differs from it, then merge, then the codec. Returns the length without the terminating zero, as snprintf does;
+ * buffer may be NULL when capacity is 0. */
 CKV_API size_t ckv_policy_format(const ckv_params *params, char *buffer, size_t capacity);
+
+/* 1 where only a cache of our own (chunkkv/cache.h) can hold what the policy makes: it has a codec, or merges. */
+CKV_API int ckv_params_hosted(const ckv_params *params);
 
 /* What a policy must be shown of a layer (ckv_params_needs). Keys are always needed. */
 enum {
@@ -160,12 +193,20 @@ CKV_API const ckv_method_info *ckv_selector_info(size_t i);
 CKV_API const ckv_method_info *ckv_chunker_info(size_t i);
 CKV_API const ckv_method_info *ckv_layer_rule_info(size_t i);
 CKV_API const ckv_param_info *ckv_param_info_at(size_t i);
+/* What may stand behind a "+": the codecs, and "merge"; and their parameters. */
+CKV_API const ckv_method_info *ckv_codec_info(size_t i);
+CKV_API const ckv_param_info *ckv_codec_param_info_at(size_t i);
+CKV_API const ckv_param_info *ckv_merge_param_info_at(size_t i);
 
-/* Whether the policy reads a parameter: what ckv_policy_parse would accept for it. */
+/* Whether the policy's first part, its codec or its merging reads a parameter: what ckv_policy_parse would accept for it. */
 CKV_API int ckv_params_use(const ckv_params *params, const char *key);
+CKV_API int ckv_codec_use(const ckv_codec *codec, const char *key);
+CKV_API int ckv_merge_use(const ckv_merge *merge, const char *key);
 
 /* The value of a parameter as the policy text has it; length as snprintf's, 0 for an unknown key. */
 CKV_API size_t ckv_params_value(const ckv_params *params, const char *key, char *buffer, size_t capacity);
+CKV_API size_t ckv_codec_value(const ckv_codec *codec, const char *key, char *buffer, size_t capacity);
+CKV_API size_t ckv_merge_value(const ckv_merge *merge, const char *key, char *buffer, size_t capacity);
 
 /* ---------------------------------------------------------------- budget */
 
@@ -425,6 +466,20 @@ CKV_API ckv_status ckv_attend(ckv_ctx *ctx, const ckv_layer *layer, const uint8_
  * was. Errors: CKV_ERR_ARG (positions not ascending or outside the view, lists and heads that disagree). */
 CKV_API ckv_status ckv_compact(const ckv_view *view, const ckv_keep *keep, void *dst, size_t stride_head,
                                size_t stride_token);
+
+/* Values of the kept rows, with those of the other rows merged in; keys stay as they are. In each KV head an evicted row e
+ * goes to the kept row t whose key has the greatest cosine c with its own (ties: the first), if c is at least
+ * merge->threshold (-1 to 1) and at least the (1 - merge->fraction) quantile of the head's evicted rows (a fraction of 0 to
+ * 1). With w = max(c, 0) |v_e| / (|v_e| + |v_t| + 1e-6) then v_t becomes (v_t + sum of w v_e) / (1 + sum of w), in float.
+ * What the context's policy says plays no part; where merge->preset is "none" the kept values are gathered as they are.
+ *
+ * layer: k and v. keep: as ckv_select left it. values[][d_v] is memory of the caller: the heads' kept rows one head after
+ * another, so entry i of head g is row g * keep->n_positions + i when all heads share a list, else row keep->offsets[g] + i.
+ * Memory: for each thread O(T + kept d), time O(evicted kept d). Source: MergingPress of kvpress 0.5.5, after D2O (arXiv
+ * 2406.13035). Errors: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_NUMERIC (in any key or value, kept or
+ * not, where there is something to merge; values are then void). */
+CKV_API ckv_status ckv_merge_kept(ckv_ctx *ctx, const ckv_layer *layer, const ckv_keep *keep, const ckv_merge *merge,
+                                  float *values);
 
 #ifdef __cplusplus
 }

@@ -33,11 +33,11 @@ ckv_status ckv_ctx_create(ckv_ctx **ctx, const ckv_params *params, const ckv_ctx
 	if (!ctx || !params) {
 		return ckv_fail(error, CKV_ERR_ARG, "ckv_ctx_create needs a place for the context, and parameters");
 	}
-	if (params->size < sizeof *params || (options && options->size < sizeof *options)) {
+	if (params->size < CKV_PARAMS_FIRST_SIZE || (options && options->size < sizeof *options)) {
 		return ckv_fail(error, CKV_ERR_ARG, "a struct's size field is too small: start from its _default() call");
 	}
-	ckv_params own = *params; /* a newer, longer one is understood as far as this version goes */
-	own.size = sizeof own;
+	ckv_params own; /* a newer, longer one is understood as far as this version goes */
+	ckv_params_take(params, &own);
 	ckv_status status = ckv_params_check(&own, error);
 	if (status) {
 		return status;
@@ -69,6 +69,8 @@ ckv_status ckv_ctx_create(ckv_ctx **ctx, const ckv_params *params, const ckv_ctx
 	const ckv_preset *preset = ckv_preset_find(own.preset);
 	made->params.chunker = ckv_chunker_find(own.chunker)->name;
 	made->params.layers = ckv_layer_rule_find(own.layers)->name;
+	ckv_merge_own(&own.merge, &made->params.merge);
+	ckv_codec_own(&own.codec, &made->params.codec);
 	made->n_threads = opt.n_threads;
 	made->params.preset = preset ? preset->info.name : "custom";
 	*ctx = made;

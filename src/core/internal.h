@@ -39,6 +39,7 @@ typedef enum ckv_slot {
 	SLOT_HAND,    /* [G][rows in hand] their positions, see ckv_select_blocks */
 	SLOT_KEPT,    /* [G + 1] offsets, then the positions kept of the rows in hand */
 	SLOT_CUTS,    /* [chunks of the rows in hand] their first rows */
+	SLOT_MERGE,   /* each: what merging one head needs, see ckv_merge_space */
 	SLOT_COUNT
 } ckv_slot;
 
@@ -181,6 +182,9 @@ void ckv_format_decimal(double value, char *buffer, size_t capacity);
 /* The message for a budget that ckv_budget_resolve refuses. */
 ckv_status ckv_budget_fail(ckv_budget budget, ckv_error *error);
 
+/* Nearest f16, ties to even; what is too large becomes infinity, NaN stays. */
+uint16_t ckv_f16_from_f32(float x);
+
 /* Python's round(): half to even. */
 double ckv_round_even(double x);
 
@@ -192,5 +196,16 @@ ckv_status ckv_order_by_score(ckv_ctx *ctx, const float *score, int32_t n, int32
 
 /* Checks names, ranges and their combination. */
 ckv_status ckv_params_check(const ckv_params *params, ckv_error *error);
+ckv_status ckv_codec_check(const ckv_codec *codec, ckv_error *error);
+ckv_status ckv_merge_check(const ckv_merge *merge, ckv_error *error);
+
+/* ckv_params when there was neither codec nor merging: the least that is taken of a caller. */
+enum { CKV_PARAMS_FIRST_SIZE = offsetof(ckv_params, merge) };
+/* A copy of the caller's parameters, of whatever version; what those lack is zero, which counts as none. */
+void ckv_params_take(const ckv_params *params, ckv_params *own);
+
+/* Copies with names of ours; of nothing (NULL, or zeros) "none". May be one and the same. */
+void ckv_codec_own(const ckv_codec *codec, ckv_codec *own);
+void ckv_merge_own(const ckv_merge *merge, ckv_merge *own);
 
 #endif

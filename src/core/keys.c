@@ -3,11 +3,10 @@
 #include "core/internal.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MAX_TEXT = 1024 };
 
 /* ------------------------------------------------------------------ names */
 
@@ -101,12 +100,20 @@ static ckv_status check_range(const ckv_key *key, double value, ckv_error *error
 	return CKV_OK;
 }
 
+static ckv_status check_mode(const ckv_key *key, const void *params, ckv_error *error) {
+	int32_t value = get_int(params, key->offset);
+	if (value != 0 && value != 1) {
+		return ckv_fail(error, CKV_ERR_POLICY, "reference is %d: it is 0 or 1", value);
+	}
+	return CKV_OK;
+}
+
 static ckv_status check_value(const ckv_key *key, const void *params, ckv_error *error) {
 	switch (key->kind) {
 	case CKV_KEY_INT: return check_range(key, get_int(params, key->offset), error);
 	case CKV_KEY_REAL: return check_range(key, get_real(params, key->offset), error);
-	case CKV_KEY_NAME:
-	case CKV_KEY_MODE: break;
+	case CKV_KEY_MODE: return check_mode(key, params, error);
+	case CKV_KEY_NAME: break;
 	}
 	return CKV_OK;
 }
@@ -116,11 +123,14 @@ ckv_status ckv_keys_check(const ckv_keys *keys, const void *params, ckv_error *e
 	for (size_t i = 0; !status && i < keys->n; i++) {
 		status = check_value(&keys->rows[i], params, error);
 	}
+	return status;
+}
+
+ckv_status ckv_keys_check_used(const ckv_keys *keys, const void *params, ckv_error *error) {
+	ckv_status status = CKV_OK;
 	for (size_t i = 0; !status && i < keys->n; i++) {
-		int32_t value = keys->rows[i].kind == CKV_KEY_MODE ? get_int(params, keys->rows[i].offset) : 0;
-		if (value != 0 && value != 1) {
-			status = ckv_fail(error, CKV_ERR_POLICY, "reference is %d: it is 0 or 1", value);
-		}
+		bool used = keys->uses(params, keys->rows[i].info.key);
+		status = used ? check_value(&keys->rows[i], params, error) : CKV_OK;
 	}
 	return status;
 }
@@ -143,11 +153,12 @@ static ckv_status set_int(void *params, const ckv_key *key, const char *text, ck
 
 static ckv_status set_real(void *params, const ckv_key *key, const char *text, ckv_error *error) {
 	double value;
-	bool whole;
-	const char *end = ckv_parse_decimal(text, &value, &whole);
+	bool whole, below = *text == '-' && key->info.minimum < 0.0;
+	const char *end = ckv_parse_decimal(text + below, &value, &whole);
 	if (!end || *end) {
 		return ckv_fail(error, CKV_ERR_POLICY, "%s='%.40s' is not a number like 0.2", key->info.key, text);
 	}
+	value = below ? 0.0 - value : value; /* and no -0 */
 	ckv_status status = check_range(key, value, error);
 	if (status == CKV_OK) {
 		memcpy((char *)params + key->offset, &value, sizeof value);
@@ -180,8 +191,7 @@ static ckv_status set_value(void *params, const ckv_key *key, const char *text, 
 	return set_name(params, key, text, error);
 }
 
-/* Cuts text at the first `separator`; returns what follows it, or NULL. */
-static char *cut(char *text, char separator) {
+char *ckv_cut(char *text, char separator) {
 	char *at = strchr(text, separator);
 	if (at) {
 		*at++ = '\0';
@@ -190,7 +200,7 @@ static char *cut(char *text, char separator) {
 }
 
 static ckv_status set_pair(const ckv_keys *keys, void *params, char *pair, uint32_t *given, ckv_error *error) {
-	char *value = cut(pair, '=');
+	char *value = ckv_cut(pair, '=');
 	if (!value) {
 		return ckv_fail(error, CKV_ERR_POLICY, "'%.40s' is not key=value", pair);
 	}
@@ -207,13 +217,13 @@ static ckv_status set_pair(const ckv_keys *keys, void *params, char *pair, uint3
 }
 
 ckv_status ckv_keys_parse(const ckv_keys *keys, const char *text, void *params, uint32_t *given, ckv_error *error) {
-	char copy[MAX_TEXT];
+	char copy[CKV_MOST_TEXT];
 	*given = 0;
 	if (strlen(text) >= sizeof copy) {
-		return ckv_fail(error, CKV_ERR_POLICY, "the policy text is longer than %d characters", MAX_TEXT - 1);
+		return ckv_fail(error, CKV_ERR_POLICY, "the policy text is longer than %d characters", CKV_MOST_TEXT - 1);
 	}
 	memcpy(copy, text, strlen(text) + 1);
-	char *pairs = cut(copy, ':');
+	char *pairs = ckv_cut(copy, ':');
 	const void *preset = keys->preset_params(copy);
 	if (!preset) {
 		return ckv_name_unknown(error, keys->what, copy, keys->preset_name);
@@ -221,7 +231,7 @@ ckv_status ckv_keys_parse(const ckv_keys *keys, const char *text, void *params, 
 	memcpy(params, preset, keys->size);
 	ckv_status status = CKV_OK;
 	while (pairs && !status) {
-		char *next = cut(pairs, ',');
+		char *next = ckv_cut(pairs, ',');
 		status = set_pair(keys, params, pairs, given, error);
 		pairs = next;
 	}
@@ -262,12 +272,19 @@ static void append(writer *w, const char *text) {
 	}
 }
 
+static void append_real(writer *w, double value) {
+	char number[32];
+	append(w, value < 0.0 ? "-" : "");
+	ckv_format_decimal(fabs(value), number, sizeof number);
+	append(w, number);
+}
+
 static void append_value(writer *w, const void *params, const ckv_key *key) {
 	char number[32] = "";
 	const char *value = number;
 	switch (key->kind) {
 	case CKV_KEY_INT: snprintf(number, sizeof number, "%d", get_int(params, key->offset)); break;
-	case CKV_KEY_REAL: ckv_format_decimal(get_real(params, key->offset), number, sizeof number); break;
+	case CKV_KEY_REAL: append_real(w, get_real(params, key->offset)); break;
 	case CKV_KEY_MODE: value = mode_name(get_int(params, key->offset) ? 1 : 0); break;
 	case CKV_KEY_NAME: value = get_name(params, key->offset); break;
 	}

@@ -35,7 +35,8 @@ typedef struct ckv_key {
 #define CKV_MODE_ROW(type, field, text)                                                                                     \
 	{ {"mode", text, 0, 0}, CKV_KEY_MODE, offsetof(type, field), NULL }
 
-enum { CKV_MOST_KEYS = 32 }; /* of a table: a bit for each */
+enum { CKV_MOST_KEYS = 32 };   /* of a table: a bit for each */
+enum { CKV_MOST_TEXT = 1024 }; /* of a policy, with its end */
 
 /* A kind of policy: its struct, keys and presets. */
 typedef struct ckv_keys {
@@ -56,14 +57,18 @@ const char *ckv_name_find(ckv_name_at names, const char *text);
 /* "there is no KIND 'TEXT'; the nearest is ...": CKV_ERR_POLICY. */
 ckv_status ckv_name_unknown(ckv_error *error, const char *kind, const char *text, ckv_name_at names);
 
+/* Cuts text at the first `separator`; returns what follows it, or NULL. */
+char *ckv_cut(char *text, char separator);
+
 /* Whether `list`, comma-separated, holds `key`. */
 bool ckv_list_has(const char *list, const char *key);
 
 /* Whether params are there, with a name in every place for one. */
 bool ckv_keys_named(const ckv_keys *keys, const void *params);
 
-/* The ranges of all numbers, and the mode. */
+/* The ranges of all numbers, and the mode; or of those that are used. */
 ckv_status ckv_keys_check(const ckv_keys *keys, const void *params, ckv_error *error);
+ckv_status ckv_keys_check_used(const ckv_keys *keys, const void *params, ckv_error *error);
 
 /* Reads a text into `params`, which is written in part after an error; not checked together yet. given: a bit for each row
  * that the text names. */

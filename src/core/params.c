@@ -1,6 +1,6 @@
-/* Parameters: the table of keys, what a policy reads of them, checks. */
+/* Parameters of what is kept: the table of keys, what a policy reads of them, checks. */
 #include "core/internal.h"
-#include "core/keys.h"
+#include "core/parts.h"
 
 #include <string.h>
 
@@ -78,18 +78,20 @@ static const void *preset_params(const char *name) {
 	return preset ? &preset->params : NULL;
 }
 
-static const ckv_keys keys = {.what = "policy",
-                              .size = sizeof(ckv_params),
-                              .preset = offsetof(ckv_params, preset),
-                              .n = N_KEYS,
-                              .rows = rows,
-                              .key_name = key_name,
-                              .preset_name = preset_name,
-                              .preset_params = preset_params,
-                              .preset_default = "chunkkv",
-                              .uses = uses};
+const ckv_keys ckv_params_keys = {.what = "policy",
+                                  .size = sizeof(ckv_params),
+                                  .preset = offsetof(ckv_params, preset),
+                                  .n = N_KEYS,
+                                  .rows = rows,
+                                  .key_name = key_name,
+                                  .preset_name = preset_name,
+                                  .preset_params = preset_params,
+                                  .preset_default = "chunkkv",
+                                  .uses = uses};
 
-int ckv_params_use(const ckv_params *params, const char *key) { return ckv_keys_use(&keys, params, key); }
+int ckv_params_use(const ckv_params *params, const char *key) {
+	return ckv_keys_use(&ckv_params_keys, params, key) && !ckv_codec_is(params->preset);
+}
 
 static ckv_status check_names(const ckv_params *params, const parts *p, ckv_error *error) {
 	if (!p->scorer && strcmp(params->scorer, "none") != 0) {
@@ -129,18 +131,31 @@ static ckv_status check_together(const ckv_params *params, const parts *p, ckv_e
 	return CKV_OK;
 }
 
+/* Merging of nothing would be a wish silently ignored. */
+static ckv_status check_merge(const ckv_params *params, ckv_error *error) {
+	ckv_merge merge;
+	ckv_merge_own(&params->merge, &merge);
+	if (strcmp(merge.preset, "none") != 0 && strcmp(params->selector, "all") == 0) {
+		return ckv_fail(error, CKV_ERR_POLICY, "policy '%s' (selector all) keeps everything: there is nothing to merge",
+		                params->preset);
+	}
+	return ckv_merge_check(&params->merge, error);
+}
+
 ckv_status ckv_params_check(const ckv_params *params, ckv_error *error) {
-	if (!ckv_keys_named(&keys, params)) {
+	if (!ckv_keys_named(&ckv_params_keys, params)) {
 		return ckv_fail(error, CKV_ERR_ARG, "the parameters lack a name: start from ckv_params_default");
 	}
 	parts p = find_parts(params);
 	ckv_status status = check_names(params, &p, error);
-	status = status ? status : ckv_keys_check(&keys, params, error);
-	return status ? status : check_together(params, &p, error);
+	status = status ? status : ckv_keys_check(&ckv_params_keys, params, error);
+	status = status ? status : check_together(params, &p, error);
+	status = status ? status : check_merge(params, error);
+	return status ? status : ckv_codec_check(&params->codec, error);
 }
 
-static ckv_status check_used(const ckv_params *params, uint32_t given, ckv_error *error) {
-	const char *key = ckv_keys_unused(&keys, params, given);
+ckv_status ckv_params_check_given(const ckv_params *params, uint32_t given, ckv_error *error) {
+	const char *key = ckv_keys_unused(&ckv_params_keys, params, given);
 	if (key) {
 		return ckv_fail(error, CKV_ERR_POLICY, "policy '%s' (scorer %s, selector %s) does not use '%s'", params->preset,
 		                params->scorer, params->selector, key);
@@ -148,32 +163,12 @@ static ckv_status check_used(const ckv_params *params, uint32_t given, ckv_error
 	return CKV_OK;
 }
 
-ckv_status ckv_policy_parse(const char *text, ckv_params *params, ckv_error *error) {
-	ckv_params made;
-	uint32_t given;
-	if (!text || !params) {
-		return ckv_fail(error, CKV_ERR_ARG, "ckv_policy_parse needs a text and a place for the parameters");
-	}
-	ckv_status status = ckv_keys_parse(&keys, text, &made, &given, error);
-	status = status ? status : ckv_params_check(&made, error);
-	status = status ? status : check_used(&made, given, error);
-	if (status == CKV_OK) {
-		*params = made;
-		ckv_fail(error, CKV_OK, "%s", "");
-	}
-	return status;
-}
-
 size_t ckv_params_value(const ckv_params *params, const char *key, char *buffer, size_t capacity) {
-	return ckv_keys_value(&keys, params, key, buffer, capacity);
-}
-
-size_t ckv_policy_format(const ckv_params *params, char *buffer, size_t capacity) {
-	return ckv_keys_format(&keys, params, buffer, capacity);
+	return ckv_keys_value(&ckv_params_keys, params, key, buffer, capacity);
 }
 
 ckv_status ckv_params_needs(const ckv_params *params, ckv_needs *needs) {
-	if (!needs || !ckv_keys_named(&keys, params)) {
+	if (!needs || !ckv_keys_named(&ckv_params_keys, params)) {
 		return CKV_ERR_ARG;
 	}
 	parts p = find_parts(params);

@@ -1,14 +1,20 @@
 /* The presets: one row each, named as the papers name them. Defaults are measured, see docs/methods.md. */
+#include "core/parts.h"
 #include "core/registry.h"
 
 /* What a preset does not name. */
-#define PARAMS(preset_, scorer_, selector_, window_, sinks_, ...)                                                           \
+#define BASE(preset_, scorer_, selector_, window_, sinks_, ...)                                                             \
 	{                                                                                                                       \
 		.size = sizeof(ckv_params), .preset = preset_, .scorer = scorer_, .selector = selector_, .window = window_,         \
 		.sinks = sinks_, .kernel = 5, .chunk = 10, .chunker = "fixed", .max_chunk = 64, .entropy_keep = 4,                  \
 		.safeguard = 0.2, .beta = 20, .share = 0.35, .future = 512, .lag = 128, .seed = 0, __VA_ARGS__                      \
 	}
 #define UNIFORM .layers = "uniform", .reuse = 1
+/* Rows that stay are stored as they come. */
+#define PARAMS(...) BASE(__VA_ARGS__, .merge = CKV_MERGE_ROW("none"), .codec = CKV_CODEC_ROW("none", "none", 4))
+/* All of them, by a codec. */
+#define STORED(preset_, kind, bits)                                                                                         \
+	BASE(preset_, "none", "all", 0, 0, UNIFORM, .merge = CKV_MERGE_ROW("none"), .codec = CKV_CODEC_ROW(preset_, kind, bits))
 
 static const ckv_preset presets[] = {
     {{"full", "keep the whole cache: nothing is dropped", "", "selector"}, PARAMS("full", "none", "all", 0, 0, UNIFORM)},
@@ -46,6 +52,10 @@ static const ckv_preset presets[] = {
     {{"hybrid", "chunkkv in the lower half of the layers, snapkv above", "ChunkKV, arXiv 2502.00299", ""},
      PARAMS("hybrid", "snapkv", "hybrid", 16, 4, UNIFORM)},
     {{"random", "any tokens: what a policy must beat", "", ""}, PARAMS("random", "random", "topk", 16, 4, UNIFORM)},
+    {{"kivi2", "keep every token, its row in 2 bits", "KIVI, arXiv 2402.02750", ""}, STORED("kivi2", "kivi", 2)},
+    {{"kivi4", "keep every token, its row in 4 bits", "KIVI, arXiv 2402.02750", ""}, STORED("kivi4", "kivi", 4)},
+    {{"kivi8", "keep every token, its row in 8 bits", "KIVI, arXiv 2402.02750", ""}, STORED("kivi8", "kivi", 8)},
+    {{"palu", "keep every token, its row in fewer dimensions", "Palu, arXiv 2407.21118", ""}, STORED("palu", "palu", 4)},
 };
 
 const ckv_preset *ckv_preset_at(size_t i) { return i < sizeof presets / sizeof *presets ? &presets[i] : NULL; }

@@ -264,6 +264,10 @@ ckv_status ckv_stream_parse(const char *text, ckv_stream_params *params, ckv_err
 	if (!text || !params) {
 		return ckv_fail(error, CKV_ERR_ARG, "ckv_stream_parse needs a text and a place for the parameters");
 	}
+	const char *part = strchr(text, '+');
+	if (part) {
+		return ckv_fail(error, CKV_ERR_POLICY, "'%.40s': codecs and merge go with one-shot policies (--keep)", part);
+	}
 	ckv_status status = ckv_keys_parse(&keys, text, &made, &given, error);
 	status = status ? status : ckv_stream_params_check(&made, error);
 	status = status ? status : check_used(&made, given, error);

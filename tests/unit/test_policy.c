@@ -191,6 +191,10 @@ static const documented presets[] = {
     {"adakv", "snapkv", "adaptive_head", 16, 4, 1, "uniform", CKV_NEED_QUERIES, 16},
     {"hybrid", "snapkv", "hybrid", 16, 4, 1, "uniform", CKV_NEED_QUERIES, 16},
     {"random", "random", "topk", 16, 4, 1, "uniform", 0, 0},
+    {"kivi2", "none", "all", 0, 0, 1, "uniform", 0, 0},
+    {"kivi4", "none", "all", 0, 0, 1, "uniform", 0, 0},
+    {"kivi8", "none", "all", 0, 0, 1, "uniform", 0, 0},
+    {"palu", "none", "all", 0, 0, 1, "uniform", 0, 0},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
@@ -200,7 +204,7 @@ static void there_are_these_presets_in_this_order(void **state) {
 		assert_non_null(ckv_preset_info(i));
 		assert_string_equal(ckv_preset_info(i)->name, presets[i].preset);
 	}
-	assert_int_equal(N_PRESETS, 17);
+	assert_int_equal(N_PRESETS, 21);
 	assert_null(ckv_preset_info(N_PRESETS));
 }
 
@@ -284,7 +288,7 @@ static void formatted_policies_read_back_the_same(void **state) {
 	(void)state;
 	for (size_t i = 0; ckv_preset_info(i); i++) {
 		ckv_params preset = parsed(ckv_preset_info(i)->name);
-		for (int n = 0; n < 1000; n++) {
+		for (int n = 0; n < 1000 && !ckv_params_hosted(&preset); n++) { /* else: test_codec_policy.c */
 			char text[512];
 			ckv_params params = random_params(&r, &preset);
 			assert_true(ckv_policy_format(&params, text, sizeof text) < sizeof text);
@@ -491,7 +495,7 @@ static void keys_that_are_used_are_those_that_are_accepted(void **state) {
 	(void)state;
 	for (size_t i = 0; ckv_preset_info(i); i++) {
 		ckv_params p = parsed(ckv_preset_info(i)->name), q;
-		for (size_t k = 0; ckv_param_info_at(k); k++) {
+		for (size_t k = 0; ckv_param_info_at(k) && !ckv_params_hosted(&p); k++) { /* else: test_codec_policy.c */
 			char value[64], text[192];
 			const char *key = ckv_param_info_at(k)->key;
 			assert_true(ckv_params_value(&p, key, value, sizeof value) < sizeof value);

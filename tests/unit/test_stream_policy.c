@@ -390,6 +390,8 @@ static void combinations_without_sense_are_refused(void **state) {
 static void malformed_pairs_and_numbers_are_refused(void **state) {
 	static const refusal list[] = {
 	    {"chunkkv:", "'' is not key=value"},
+	    {"chunkkv+kivi4", "'+kivi4': codecs and merge go with one-shot policies (--keep)"},
+	    {"cam:sinks=3+merge", "'+merge': codecs and merge go with one-shot policies (--keep)"},
 	    {"chunkkv:grace=1,", "'' is not key=value"},
 	    {"chunkkv:grace", "'grace' is not key=value"},
 	    {"chunkkv:grace=1,grace=1", "'grace' is given twice"},
