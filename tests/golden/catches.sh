@@ -35,7 +35,7 @@ edit() {
 }
 
 # The data of these files starts at byte 128.
-stream=ck_c8_b32_s4_mixed_steps
+stream=ck_c8_b32_s4_mixed_steps palu=palu_default_h8 quant=kivi_2bit_g32_r128
 layer=s15_h6k2d32_short target=$work/case
 status=1 last='[1-9][0-9]* passed, 1 failed, [0-9]* skipped' complaint='^FAILED .*'
 case $damage in
@@ -121,6 +121,65 @@ decode-target)
 	copy s137_h3k1d32
 	sed '/"decode_knorm_t33": {/,/}/s/"target_size": 33/"target_size": 34/' case.json >new && mv new case.json
 	complaint='^FAILED .* decode_knorm_t33 (decoding of knorm): kept positions differ: .*(33 and 34 kept)'
+	;;
+merged-value) # by 0.05 to 0.1 percent
+	copy s137_h3k1d32
+	patch values_merge_knorm_0.5.npy 129 "\\$(printf %o $(($(byte values_merge_knorm_0.5.npy 129) ^ 32)))"
+	complaint='^FAILED .* merge_knorm ratio 0.5 (values of merge_knorm): merged values differ: head 0, row 0, channel 0:'
+	;;
+merged-tie) # more rows than a tie can change
+	copy s137_h3k1d32
+	for offset in 130 258 386; do
+		patch values_merge_snapkv_w16_0.9.npy $offset "\\$(printf %o $(($(byte values_merge_snapkv_w16_0.9.npy $offset) ^ 64)))"
+	done
+	complaint='^FAILED .* ratio 0.9 (values of merge_snapkv_w16): merged values differ: head 0, row 2, channel 0:'
+	;;
+merged-fraction) # 0.75 becomes 1
+	copy s137_h3k1d32
+	edit 's/"merge_fraction": 0.75/"merge_fraction": 1/'
+	last='[1-9][0-9]* passed, 4 failed, [0-9]* skipped'
+	complaint='^FAILED .* merge75_knorm ratio 0.95 (values of merge75_knorm): merged values differ'
+	;;
+merged-threshold)
+	copy s137_h3k1d32
+	edit '/"merge75_knorm"/,/}/s/"similarity_threshold": 0.0/"similarity_threshold": 0.9/'
+	last='[1-9][0-9]* passed, [1-4] failed, [0-9]* skipped'
+	complaint='^FAILED .* (values of merge75_knorm): merged values differ'
+	;;
+cam-kept) # 5 becomes 6
+	copy s137_h3k1d32
+	patch kept_cam_knorm.npy 148 '\006'
+	complaint='^FAILED .* cam_knorm (cam of knorm): kept positions differ: entry 5: 6 expected, 5 found'
+	;;
+cam-merged) # 7 becomes 6
+	copy s137_h3k1d32
+	patch cam_merge_idx.npy 128 '\006'
+	complaint='^FAILED .* cam_knorm (cam of knorm): merged positions differ: entry 0: 6 expected, 7 found'
+	;;
+cam-probability) # 1 becomes 0.5
+	copy s137_h3k1d32
+	patch cam_merge_prob.npy 130 '\000\077'
+	complaint='^FAILED .* cam_knorm (cam of knorm): probabilities differ: number 0: 0.5 expected, 1 found'
+	;;
+cam-attention) # of a merged token, to none
+	copy s137_h3k1d32
+	patch cam_cum_attn.npy 156 '\0\0\0\0'
+	complaint='^FAILED .* cam_knorm (cam of knorm): probabilities differ: number 0: 1 expected, 0 found'
+	;;
+cam-draw) # to 1: not merged
+	copy s137_h3k1d32
+	patch cam_uniform.npy 128 '\000\000\200\077'
+	complaint='^FAILED .* cam_knorm (cam of knorm): merged values differ: head 0, row 6'
+	;;
+cam-window) # an equal share for fewer, or another probability
+	copy s137_h3k1d32
+	edit 's/"merge_budget": 8/"merge_budget": 7/'
+	complaint='^FAILED .* cam_knorm (cam of knorm): probabilities differ'
+	;;
+cam-value)
+	copy s137_h3k1d32
+	patch cam_values_out.npy 129 "\\$(printf %o $(($(byte cam_values_out.npy 129) ^ 32)))"
+	complaint='^FAILED .* cam_knorm (cam of knorm): merged values differ: head 0, row 0, channel 0:'
 	;;
 turned-key) # by 0.05 to 0.1 percent
 	copy s137_h3k1d32
@@ -502,6 +561,154 @@ function-gate)
 	copy functions veloxquant
 	edit '/"merge_gate"/,/"palu_head_groups"/{1,/false/s/false/true/;}'
 	complaint='^FAILED .* (functions: merge_gate): merging expected, a draw of'
+	;;
+quant-code)
+	copy $quant veloxquant
+	patch key_codes.npy 132 "\\$(printf %o $(($(byte key_codes.npy 132) ^ 1)))"
+	complaint='^FAILED .* key_codes (quant: kivi): key_codes.npy: head 0, row 0, entry 1 differs'
+	;;
+quant-value-code) # the second row's last
+	copy $quant veloxquant
+	patch value_codes.npy 380 "\\$(printf %o $(($(byte value_codes.npy 380) ^ 1)))"
+	complaint='^FAILED .* value_codes (quant: kivi): value_codes.npy: head 0, row 1, entry 31 differs'
+	;;
+quant-scale) # in the last bit
+	copy $quant veloxquant
+	patch key_scale.npy 128 "\\$(printf %o $(($(byte key_scale.npy 128) ^ 1)))"
+	complaint='^FAILED .* key_scale (quant: kivi): key_scale.npy: head 0, row 0, entry 0 differs'
+	;;
+quant-zero) # in the last bit, of the second head's first row
+	copy $quant veloxquant
+	patch value_zero.npy 768 "\\$(printf %o $(($(byte value_zero.npy 768) ^ 1)))"
+	complaint='^FAILED .* value_zero (quant: kivi): value_zero.npy: head 1, row 0, entry 0 differs'
+	;;
+quant-bits)
+	copy $quant veloxquant
+	edit 's/"bit_width_inlier": 2/"bit_width_inlier": 3/'
+	last='8 passed, 10 failed, [0-9]* skipped' complaint='^FAILED .* value_scale (quant: kivi): .*differs'
+	;;
+quant-group)
+	copy $quant veloxquant
+	edit 's/"kivi_group_size": 32/"kivi_group_size": 16/'
+	last='6 passed, 12 failed, [0-9]* skipped' complaint='^FAILED .* key_scale (quant: kivi): .*shape'
+	;;
+quant-residual)
+	copy $quant veloxquant
+	edit 's/"residual_length": 128/"residual_length": 64/'
+	last='5 passed, 13 failed, [0-9]* skipped' complaint='^FAILED .* out_keys (quant: kivi): head 0, row 160, channel 0: '
+	;;
+quant-row) # in the last bit
+	copy $quant veloxquant
+	patch out_keys.npy 128 "\\$(printf %o $(($(byte out_keys.npy 128) ^ 1)))"
+	complaint='^FAILED .* out_keys (quant: kivi): head 0, row 0, channel 0: '
+	;;
+quant-returned) # of the second call
+	copy $quant veloxquant
+	patch returned_len.npy 132 '\310'
+	complaint='^FAILED .* returned_len (quant: kivi): step 1: 200 rows expected, 201 found'
+	;;
+quant-count)
+	copy $quant veloxquant
+	edit 's/"n_quantized": 160/"n_quantized": 128/'
+	complaint='^FAILED .* attrs_final: n_quantized (quant: kivi): 128 expected, 160 found'
+	;;
+quant-setting)
+	copy $quant veloxquant
+	edit 's/"residual_length": 128/"residual_length": 128, "other": 1/'
+	last='0 passed, 1 failed, 0 skipped' complaint='^FAILED .* case (quant: kivi): there is a setting'
+	;;
+quant-method)
+	copy $quant veloxquant
+	edit 's/"method": "kivi"/"method": "other"/'
+	last='0 passed, 0 failed, 1 skipped' complaint='quant: other: no replay yet'
+	;;
+palu-mean) # a float's last bits
+	copy $palu veloxquant
+	patch key_mean.npy 128 "\\$(printf %o $(($(byte key_mean.npy 128) ^ 255)))"
+	complaint='^FAILED .* key_mean.npy (quant: palu): group 0, channel 0: '
+	;;
+palu-singular) # of the second group
+	copy $palu veloxquant
+	patch value_singular.npy 218 "\\$(printf %o $(($(byte value_singular.npy 217) ^ 4)))"
+	complaint='^FAILED .* value_singular.npy (quant: palu): group 1, value 0: '
+	;;
+palu-basis)
+	copy $palu veloxquant
+	patch key_basis.npy 130 "\\$(printf %o $(($(byte key_basis.npy 130) ^ 1)))"
+	last='[1-9][0-9]* passed, [1-3] failed, [0-9]* skipped' complaint='^FAILED .* key_basis.npy (quant: palu): group 0: vector 0 is '
+	;;
+palu-latent) # one in 1024 of it
+	copy $palu veloxquant
+	patch key_latents.npy 128 "\\$(printf %o $(($(byte key_latents.npy 128) ^ 4)))"
+	last='[1-9][0-9]* passed, [12] failed, [0-9]* skipped'
+	complaint='^FAILED .* key_latents.npy (quant: palu): head 0, row 0, channel 0: '
+	;;
+palu-row)
+	copy $palu veloxquant
+	patch out_values.npy 130 "\\$(printf %o $(($(byte out_values.npy 130) ^ 4)))"
+	complaint='^FAILED .* out_values (quant: palu): head 0, row 0, channel 1: '
+	;;
+palu-energy) # another rank
+	copy $palu veloxquant
+	edit 's/"palu_energy_threshold": 0.9/"palu_energy_threshold": 0.8/'
+	last='[1-9][0-9]* passed, [1-9][0-9]* failed, [0-9]* skipped'
+	complaint='^FAILED .* attrs_final: value_rank (quant: palu): 22 expected, '
+	;;
+palu-groups)
+	copy $palu veloxquant
+	edit 's/"palu_n_head_groups": 4/"palu_n_head_groups": 3/'
+	last='[1-9][0-9]* passed, [1-9][0-9]* failed, [0-9]* skipped' complaint='^FAILED .* key_mean.npy (quant: palu): .*shape'
+	;;
+palu-bits)
+	copy $palu veloxquant
+	edit 's/"palu_lo_bit": 2/"palu_lo_bit": 3/'
+	last='[1-9][0-9]* passed, [1-9][0-9]* failed, [0-9]* skipped' complaint='^FAILED .* value_latents.npy (quant: palu): '
+	;;
+palu-group) # tokens that share levels
+	copy $palu veloxquant
+	edit 's/"palu_group_size": 32/"palu_group_size": 48/'
+	last='[1-9][0-9]* passed, [1-9][0-9]* failed, [0-9]* skipped' complaint='^FAILED .* key_latents.npy (quant: palu): '
+	;;
+palu-step) # rows of two calls as of one
+	copy palu_rank8_g2_h5 veloxquant
+	edit '/"steps"/,/]/{s/ 70,/ 80,/;/ 10,/d;}'
+	last='[1-9][0-9]* passed, [1-9][0-9]* failed, [0-9]* skipped' complaint='^FAILED .* key_mean.npy (quant: palu): '
+	;;
+palu-bytes)
+	copy $palu veloxquant
+	edit '/"attrs_final"/,/}/s/21664/21663/'
+	last='[1-9][0-9]* passed, 2 failed, [0-9]* skipped'
+	complaint='^FAILED .* cache, attrs_final: compressed_key_bytes (quant: palu): 40735 expected, 40736 found'
+	;;
+palu-returned) # of the second call
+	copy $palu veloxquant
+	patch returned_len.npy 132 '\120'
+	complaint='^FAILED .* returned_len (quant: palu): step 1: 80 rows expected, 81 found'
+	;;
+palu-rows) # those of the values
+	copy $palu veloxquant
+	cp out_values.npy out_keys.npy
+	last='[1-9][0-9]* passed, 2 failed, [0-9]* skipped'
+	complaint='^FAILED .* cache: out_keys (quant: palu): [1-9][0-9]* of 768 rows are others'
+	;;
+palu-setting)
+	copy $palu veloxquant
+	edit 's/"palu_lo_bit": 2/"palu_lo_bit": 2, "other": 1/'
+	last='0 passed, 1 failed, 0 skipped' complaint='^FAILED .* case (quant: palu): there is a setting'
+	;;
+palu-absent)
+	copy $palu veloxquant
+	rm key_latents.npy
+	last='[1-9][0-9]* passed, 2 failed, [0-9]* skipped' complaint='^FAILED .* out_keys (quant: palu): .*key_latents.npy: No such file'
+	;;
+palu-without) # in a build without LAPACKE nothing passed
+	copy $palu veloxquant
+	last='0 passed, 0 failed, 1 skipped' complaint='quant: palu: this build has no LAPACKE'
+	;;
+function-groups)
+	copy functions veloxquant
+	edit '/"palu_head_groups"/,/]/{/"out"/,$s/     2$/     3/;}'
+	complaint='^FAILED .* entry 0 (functions: palu_head_groups): group 0: heads 0 to below 2 found'
 	;;
 unknown-kind) # nothing failed, but nothing passed either
 	copy $layer

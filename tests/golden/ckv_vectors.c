@@ -27,6 +27,7 @@ static const struct {
 } kinds[] = {
     {"layer", kvpress_replay_layer},      {"tables", kvpress_replay_tables}, {"evict", veloxquant_replay_stream},
     {"layers", veloxquant_replay_stream}, {"edge", veloxquant_replay_edges}, {"functions", veloxquant_replay_functions},
+    {"quant", veloxquant_replay_quant},
 };
 
 /* Outputs of kinds that nothing here replays yet count as one for each case. */

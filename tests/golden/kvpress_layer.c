@@ -1,6 +1,7 @@
 /* A layer's case: for each press its scores, and what it kept at each ratio. */
 #include "inputs.h"
 #include "kvpress.h"
+#include "kvpress_merge.h"
 #include "observed.h"
 #include "press.h"
 #include "replay.h"
@@ -102,6 +103,26 @@ static void replay_rotated(const task *t, const json_t *output, double ratio) {
 	count(t, label, ratio, ok, &why);
 }
 
+/* The kept values where others are merged in. */
+static void replay_merged(const task *t, const json_t *output, double ratio) {
+	char label[TALLY_LABEL];
+	note why = {""};
+	bool tied;
+	snprintf(label, sizeof label, "values of %s", t->press->name);
+	bool ok =
+	    read_status(output, &tied, &why) && merged_agree(t->press, t->job->file, &t->job->in, output, tied, t->runs, &why);
+	count(t, label, ratio, ok, &why);
+}
+
+/* Cache merging chooses by all heads together and from what goes too, so no selector stands for it. */
+static void replay_cam(const task *t, const json_t *output) {
+	note why = {""};
+	bool tied;
+	bool ok =
+	    read_status(output, &tied, &why) && cam_agrees(t->press, t->job->file, &t->job->in, output, tied, t->runs, &why);
+	count(t, t->press->label, -1.0, ok, &why);
+}
+
 static void replay_output(const task *t, const json_t *output) {
 	note why = {""};
 	double ratio = -1.0;
@@ -109,6 +130,9 @@ static void replay_output(const task *t, const json_t *output) {
 	count(t, t->press->label, ratio, ok, &why);
 	if (t->press->rerotates) {
 		replay_rotated(t, output, ratio);
+	}
+	if (t->press->merge.size) {
+		replay_merged(t, output, ratio);
 	}
 }
 
@@ -182,7 +206,7 @@ static void replay_covered(const job *j, const press *p, replay *r) {
 		replay_scores(&t);
 	}
 	for (size_t i = 0; i < json_array_size(p->outputs); i++) {
-		replay_output(&t, json_array_get(p->outputs, i));
+		(p->merge_budget ? replay_cam : replay_output)(&t, json_array_get(p->outputs, i));
 	}
 	observed_close(&seen);
 }

@@ -26,7 +26,7 @@ static const struct {
 } selectors[] = {
     {"scorer", "topk"},         {"chunkkv", "chunk"}, {"entropy_gated", "entropy_gate"},
     {"adakv", "adaptive_head"}, {"block", "topk"},    {"decoding", "topk"},
-    {"rerotation", "topk"},
+    {"rerotation", "topk"},     {"merging", "topk"},  {"cam", "topk"},
 };
 
 /* Parameters of presses and where they go. */

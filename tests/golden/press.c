@@ -37,9 +37,33 @@ static bool read_way(press *p, json_t *params, const char **name, note *why) {
 	if (strcmp(p->kind, "decoding") == 0) {
 		return field_int(params, "target_size", 1, &p->target, why);
 	}
+	if (strcmp(p->kind, "merging") == 0) {
+		p->merge = (ckv_merge){.size = sizeof p->merge, .preset = "merge"};
+		return field_number(params, "merge_fraction", &p->merge.fraction, why) &&
+		       field_number(params, "similarity_threshold", &p->merge.threshold, why);
+	}
+	if (strcmp(p->kind, "cam") == 0) {
+		return field_int(params, "target_size", 1, &p->target, why) && field_int(params, "n_new", 1, &p->n_new, why) &&
+		       field_int(params, "merge_budget", 1, &p->merge_budget, why);
+	}
 	p->rerotates = strcmp(p->kind, "rerotation") == 0;
 	*name = p->rerotates ? p->kind : NULL;
 	return true;
+}
+
+/* What read_way takes from the parameters. */
+static void take_away(const press *p, json_t *params) {
+	static const struct {
+		const char *kind, *key;
+	} taken[] = {{"block", "block_size"},       {"decoding", "target_size"},
+	             {"merging", "merge_fraction"}, {"merging", "similarity_threshold"},
+	             {"cam", "target_size"},        {"cam", "n_new"},
+	             {"cam", "merge_budget"}};
+	for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+		if (strcmp(p->kind, taken[i].kind) == 0) {
+			json_object_del(params, taken[i].key);
+		}
+	}
 }
 
 /* The policy is told of everything else. */
@@ -48,9 +72,7 @@ static bool read_policy(press *p, const char *scorer, const char *selector, json
 	if (!rest) {
 		return note_set(why, "no memory");
 	}
-	if (p->block || p->target) {
-		json_object_del(rest, p->block ? "block_size" : "target_size");
-	}
+	take_away(p, rest);
 	bool ok = policy_params(scorer, selector, rest, &p->policy, why);
 	json_decref(rest);
 	return ok;

@@ -26,10 +26,12 @@ typedef struct press {
 	press_lists lists;
 	press_ties ties;
 	ckv_params policy;
-	int32_t block;     /* tokens in a block; 0: all at once */
-	int32_t target;    /* tokens to keep; 0: by the ratio of an output */
-	bool rerotates;    /* the kept keys are turned, and stored with the positions */
-	tolerance allowed; /* of scores */
+	int32_t block;               /* tokens in a block; 0: all at once */
+	int32_t target;              /* tokens to keep; 0: by the ratio of an output */
+	bool rerotates;              /* the kept keys are turned, and stored with the positions */
+	ckv_merge merge;             /* size 0: nothing is merged, and no values are stored */
+	int32_t n_new, merge_budget; /* of cache merging; 0: none */
+	tolerance allowed;           /* of scores */
 	char label[TALLY_LABEL];
 } press;
 

@@ -26,4 +26,6 @@ bool vq_check_mask(const vq_tables *in, const json_t *entry, note *why);
 bool vq_check_draw(const vq_tables *in, const json_t *entry, note *why);
 bool vq_check_gate(const vq_tables *in, const json_t *entry, note *why);
 
+bool vq_check_groups(const vq_tables *in, const json_t *entry, note *why);
+
 #endif
