@@ -106,6 +106,7 @@ void ckv_llama_free(ckv_llama *ckv) {
 	ckv_llama_observe_clear(ckv);
 	ckv_llama_drop(ckv);
 	ckv_llama_hide_free(ckv);
+	ckv_llama_host_leave(ckv);
 	ckv_llama_kept_free(ckv);
 	ckv_llama_release(ckv, ckv->report_layers);
 	ckv_llama_release(ckv, ckv->report_kept);
@@ -122,7 +123,13 @@ void ckv_llama_on_progress(ckv_llama *ckv, ckv_llama_progress callback, void *us
 	}
 }
 
-uint64_t ckv_llama_cache_alloc(const ckv_llama *ckv) { return ckv ? ckv->cache_alloc : 0; }
+uint64_t ckv_llama_cache_alloc(const ckv_llama *ckv) {
+	ckv_cache_info hosted = {.size = sizeof hosted};
+	if (ckv && ckv->host.cache) {
+		ckv_cache_get_info(ckv->host.cache, -1, &hosted);
+	}
+	return ckv ? ckv->cache_alloc + hosted.bytes_allocated : 0;
+}
 
 /* Whether the chain of callbacks that starts with these parameters already comes by us. */
 static bool in_chain(const ckv_llama *ckv, const struct llama_context_params *params) {

@@ -20,6 +20,7 @@ typedef struct job {
 	int32_t n_cells; /* of the longest layer */
 	bool but_last;   /* the last token's row is not held: it will be decoded again */
 	int no_slope;
+	bool hosted;
 } job;
 
 /* Why an observation can't be used. %s: the policy. */
@@ -270,14 +271,17 @@ static ckv_status reuse_layer(job *j, layer_keep *out, const layer_keep *source)
 }
 
 /* Heads of unequal length mean that we compute the layer's attention, in which the model's own sinks have no part. */
-static ckv_status check_ragged(job *j, const layer_keep *keep) {
-	for (int32_t i = 0; i < keep->n_lists && keep->layer->sinks; i++) {
-		if (keep->offsets[i + 1] - keep->offsets[i] != keep->n_keep) {
-			return ckv_llama_fail(
-			    j->ckv, CKV_ERR_UNSUPPORTED,
-			    "layer %d: heads would keep different numbers of tokens, and this model has attention sinks of "
-			    "its own",
-			    keep->layer->index);
+static ckv_status check_ragged(job *j) {
+	for (int32_t i = 0; i < j->n_layers; i++) {
+		const layer_keep *keep = &j->keep[i];
+		for (int32_t list = 0; list < keep->n_lists && keep->layer->sinks; list++) {
+			if (keep->offsets[list + 1] - keep->offsets[list] != keep->n_keep) {
+				return ckv_llama_fail(
+				    j->ckv, CKV_ERR_UNSUPPORTED,
+				    "layer %d: heads would keep different numbers of tokens, and this model has attention sinks of "
+				    "its own",
+				    keep->layer->index);
+			}
 		}
 	}
 	return CKV_OK;
@@ -290,7 +294,6 @@ static ckv_status select_all(job *j) {
 	for (int32_t i = 0; i < j->n_layers && status == CKV_OK; i++) {
 		int32_t source = ckv_layer_source(params, i);
 		status = source == i ? select_layer(j, &j->keep[i], j->budgets[i]) : reuse_layer(j, &j->keep[i], &j->keep[source]);
-		status = status ? status : check_ragged(j, &j->keep[i]);
 		j->n_cells = j->keep[i].n_keep > j->n_cells ? j->keep[i].n_keep : j->n_cells;
 	}
 	return status;
@@ -379,6 +382,12 @@ static void fill_report(job *j, ckv_llama_report *report, double score_s, double
 	                         .move_s = move_s,
 	                         .bytes_ragged = bytes_ragged(j),
 	                         .no_slope = j->no_slope};
+	ckv_cache_info hosted = {.size = sizeof hosted};
+	if (j->hosted && ckv_cache_get_info(ckv->held.cache.rows, -1, &hosted) == CKV_OK) {
+		full.hosted = 1;
+		full.bytes_after = bytes_held(j, 0) + hosted.bytes_allocated;
+		full.bytes_ragged = bytes_held(j, 0) + hosted.bytes;
+	}
 	if (report) {
 		size_t size = report->size && report->size < sizeof full ? report->size : sizeof full;
 		full.size = size;
@@ -401,6 +410,47 @@ static void keep_all(job *j, ckv_reason reason) {
 	}
 }
 
+/* Whether layers, or heads of one, keep different numbers of tokens. */
+static bool is_uneven(const job *j) {
+	bool uneven = false;
+	for (int32_t i = 0; i < j->n_layers; i++) {
+		for (int32_t list = 0; list < j->keep[i].n_lists; list++) {
+			uneven = uneven || j->keep[i].offsets[list + 1] - j->keep[i].offsets[list] != j->n_cells;
+		}
+	}
+	return uneven;
+}
+
+/* What can be had in llama.cpp's cache too stays there where a hosted one can't be had. */
+static bool may_host(const job *j) {
+	bool good = llama_n_seq_max(j->ctx) == 1;
+	for (int32_t i = 0; i < j->n_layers; i++) {
+		const layer_view *layer = j->keep[i].layer;
+		good = good && !layer->sinks && layer->k_root->type == GGML_TYPE_F16 && layer->v_root->type == GGML_TYPE_F16;
+	}
+	return good;
+}
+
+static bool wants_host(const job *j) {
+	if (j->ckv->cache_kind != CKV_LLAMA_CACHE_AUTO) {
+		return j->ckv->cache_kind == CKV_LLAMA_CACHE_HOSTED;
+	}
+	return ckv_params_hosted(ckv_ctx_params(j->ckv->core)) || (is_uneven(j) && may_host(j));
+}
+
+static ckv_status hold_rows(job *j) {
+	const state_plan plan = {j->keep, j->n_layers, j->sliding, j->n_tokens, j->n_seen, j->n_cells, j->but_last};
+	const host_plan host = {j->keep,   j->n_layers, j->sliding, j->n_tokens - j->but_last, j->n_seen - j->but_last,
+	                        j->queries};
+	j->hosted = wants_host(j);
+	ckv_status status = j->hosted ? CKV_OK : check_ragged(j);
+	if (status) {
+		return status;
+	}
+	return j->hosted ? ckv_llama_host_fill(j->ckv, j->ctx, &host, j->but_last)
+	                 : ckv_llama_state_write(j->ckv, j->ctx, &plan);
+}
+
 static ckv_status run(job *j, ckv_llama_report *report) {
 	double t0 = now(), t1 = t0;
 	ckv_status status = make_arrays(j->ckv, (size_t)j->n_layers);
@@ -415,10 +465,7 @@ static ckv_status run(job *j, ckv_llama_report *report) {
 		status = ckv_llama_state_check(j->ckv, j->ctx, j->keep, j->n_layers, j->sliding, j->n_tokens);
 		status = status ? status : select_all(j);
 		t1 = now();
-		if (status == CKV_OK) {
-			const state_plan plan = {j->keep, j->n_layers, j->sliding, j->n_tokens, j->n_seen, j->n_cells, j->but_last};
-			status = ckv_llama_state_write(j->ckv, j->ctx, &plan);
-		}
+		status = status ? status : hold_rows(j);
 	}
 	if (status == CKV_OK) {
 		fill_report(j, report, t1 - t0, now() - t1);
@@ -492,9 +539,8 @@ ckv_status ckv_llama_compress(ckv_llama *ckv, struct llama_context *ctx, llama_s
 		return status;
 	}
 	double start = now();
-	status = ckv_llama_restore(ckv, ctx, seq);
+	status = ckv_llama_put_back(ckv, ctx, seq);
 	if (status == CKV_OK) {
-		ckv_llama_drop(ckv);
 		if (out->size == sizeof *out) {
 			out->move_s += now() - start;
 			out->alloc_after = out->alloc_before;

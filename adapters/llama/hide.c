@@ -36,7 +36,7 @@ bool ckv_llama_hide_wants(const ckv_llama *ckv, const struct ggml_tensor *node) 
 	if (!ckv->hide.armed) {
 		return false;
 	}
-	if (node->op == GGML_OP_FLASH_ATTN_EXT) {
+	if (ckv_llama_is_attention(node)) {
 		return ckv_llama_cache_layer(ckv_llama_root(node->src[1]), "cache_k_l") >= 0;
 	}
 	const struct ggml_tensor *root = node->op == GGML_OP_SET_ROWS ? ckv_llama_root(node) : NULL;
@@ -153,7 +153,7 @@ static bool close_mask(hiding *h, const struct ggml_tensor *node, uint16_t *mask
 void ckv_llama_hide_before(ckv_llama *ckv, const struct ggml_tensor *node) {
 	hiding *h = &ckv->hide;
 	struct ggml_tensor *mask = node->src[3];
-	if (node->op != GGML_OP_FLASH_ATTN_EXT) {
+	if (!ckv_llama_is_attention(node)) {
 		return;
 	}
 	h->replace = h->changed = false;
@@ -174,7 +174,7 @@ void ckv_llama_hide_before(ckv_llama *ckv, const struct ggml_tensor *node) {
 
 void ckv_llama_hide_after(ckv_llama *ckv, struct ggml_tensor *node) {
 	hiding *h = &ckv->hide;
-	if (node->op != GGML_OP_FLASH_ATTN_EXT) {
+	if (!ckv_llama_is_attention(node)) {
 		return;
 	}
 	ckv_status status = h->replace ? ckv_llama_attend(ckv, node) : CKV_OK;
@@ -185,4 +185,6 @@ void ckv_llama_hide_after(ckv_llama *ckv, struct ggml_tensor *node) {
 	h->replace = h->changed = false;
 }
 
-ckv_status ckv_llama_check(const ckv_llama *ckv) { return ckv ? ckv->hide.failed : CKV_ERR_ARG; }
+ckv_status ckv_llama_check(const ckv_llama *ckv) {
+	return ckv ? ckv->host.failed ? ckv->host.failed : ckv->hide.failed : CKV_ERR_ARG;
+}

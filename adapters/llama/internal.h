@@ -111,14 +111,59 @@ typedef struct hiding {
 	size_t result_capacity;
 } hiding;
 
-/* Rows taken out of a context, in llama.cpp's own sequence-state form. */
+/* Kept rows in a cache of our own. */
+typedef struct held_cache {
+	ckv_cache *rows; /* NULL: none */
+	int32_t *layers; /* [n_layers] their indices in the model */
+	ckv_stream_shape *shapes;
+	int32_t n_layers;
+	int32_t n_seen; /* the next token's position */
+} held_cache;
+
+/* Rows taken out of a context, in llama.cpp's own sequence-state form. With a cache of our own it has one cell, to tell the
+ * position, and sliding-window layers. */
 typedef struct held_state {
+	held_cache cache;
 	uint8_t *data;
 	size_t size;
 	const struct llama_model *model;
 	bool holes, by_head; /* some layers, or heads, have rows of zeros */
 	int32_t redo;        /* position of a last token that is to be decoded again; -1: none */
 } held_state;
+
+/* A layer whose rows we have. */
+typedef struct hosted_layer {
+	int32_t index, n_seen;
+	ckv_stream_shape shape;
+	const struct ggml_tensor *k_root; /* of the context that is served; NULL: it has not decoded yet */
+	bool written;                     /* the graph in hand writes rows of its own */
+} hosted_layer;
+
+/* A cache of our own in use, see host.c. */
+typedef struct hosting {
+	ckv_cache *cache; /* NULL: none */
+	hosted_layer *layers;
+	int32_t n_layers;
+	int32_t base; /* tokens seen when it was put to use: what can't be taken back */
+	llama_memory_t memory;
+	llama_seq_id seq;
+	int32_t window; /* of the model's sliding-window layers; 0: none */
+	ckv_status failed;
+	uint8_t *bytes; /* scratch */
+	size_t bytes_size;
+	float *result;
+	size_t result_size;
+	uint16_t *mask;
+	size_t mask_size;
+} hosting;
+
+/* The attention node that was changed last. It outlives the hosting: a graph that breaks off leaves the node as it is, and
+ * llama.cpp may use it again. Only compared with nodes that are shown, never followed. */
+typedef struct takeover {
+	const struct ggml_tensor *node;
+	struct ggml_tensor *own[3]; /* its K, V and mask */
+	struct ggml_tensor lent[3]; /* in their place */
+} takeover;
 
 /* One layer's kept positions. */
 typedef struct layer_keep {
@@ -178,6 +223,9 @@ struct ckv_llama {
 	uint32_t cpu_disable;
 	held_state held;
 	hiding hide;
+	hosting host;
+	takeover taken;
+	ckv_llama_cache cache_kind;
 	uint64_t cache_alloc; /* of the last graph that came to its last layer */
 	uint64_t alloc_sum;   /* added up anew in each ubatch, layer after layer */
 	int32_t alloc_layer, alloc_top;
@@ -250,6 +298,44 @@ ckv_status ckv_llama_attend(ckv_llama *ckv, struct ggml_tensor *node);
 bool ckv_llama_hide_wants(const ckv_llama *ckv, const struct ggml_tensor *node);
 void ckv_llama_hide_before(ckv_llama *ckv, const struct ggml_tensor *node);
 void ckv_llama_hide_after(ckv_llama *ckv, struct ggml_tensor *node);
+
+/* host.c */
+bool ckv_llama_is_attention(const struct ggml_tensor *node);
+/* Whether a node is to be looked at: an attention that is over our rows, or a write whose rows that needs. */
+bool ckv_llama_host_wants(ckv_llama *ckv, const struct ggml_tensor *node);
+/* Before a node is looked at at all: mends what an earlier graph left. */
+void ckv_llama_host_mend(ckv_llama *ckv, struct ggml_tensor *node);
+void ckv_llama_host_before(ckv_llama *ckv, struct ggml_tensor *node);
+void ckv_llama_host_after(ckv_llama *ckv, struct ggml_tensor *node);
+/* host_lend.c: the node reads our rows; false: it can't. And back; whether it did. */
+bool ckv_llama_lend(ckv_llama *ckv, int32_t number, struct ggml_tensor *node);
+bool ckv_llama_take_home(ckv_llama *ckv, struct ggml_tensor *node);
+/* Takes note of a write of keys. */
+void ckv_llama_host_note(ckv_llama *ckv, const struct ggml_tensor *node);
+/* ckv->held.cache into use with sequence seq of ctx; move: it is then not held any more. On an error nothing has changed. */
+ckv_status ckv_llama_host_enter(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, bool move);
+/* The other way round: what is in use is held in ckv->held, of which the rest is there. */
+ckv_status ckv_llama_host_hold(ckv_llama *ckv);
+/* Ends it. */
+void ckv_llama_host_leave(ckv_llama *ckv);
+
+/* host_fill.c: arrays for the layers of a held cache. */
+ckv_status ckv_llama_held_make(ckv_llama *ckv, int32_t n_layers, held_cache *held);
+void ckv_llama_held_free(ckv_llama *ckv, held_cache *held);
+/* What goes into a cache of our own. */
+typedef struct host_plan {
+	const layer_keep *keep; /* [n_layers] */
+	int32_t n_layers;
+	bool sliding;
+	int32_t n_tokens; /* rows of positions below this go over */
+	int32_t n_seen;   /* the next token's position */
+	float *queries;   /* scratch: see ckv_llama_layer */
+} host_plan;
+/* Into ckv->held, in place of what was there. but_last: the last token of the prompt is not among them. */
+ckv_status ckv_llama_host_fill(ckv_llama *ckv, struct llama_context *ctx, const host_plan *plan, bool but_last);
+
+/* move.c: what is held into the context, and not held any more. */
+ckv_status ckv_llama_put_back(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq);
 
 /* compress.c */
 void ckv_llama_kept_free(ckv_llama *ckv);

@@ -3,7 +3,30 @@
 
 #include <string.h>
 
-ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {
+static ckv_status enter(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, bool move) {
+	if (!ckv->held.cache.rows) {
+		return ckv_llama_fail(ckv, CKV_ERR_STATE, "the held rows went into use: extract anew");
+	}
+	if (llama_n_seq_max(ctx) != 1 || !ckv->attached) {
+		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
+		                      "a hosted cache serves a context of one sequence (this one has %u) that was made with "
+		                      "ckv_llama_attach",
+		                      llama_n_seq_max(ctx));
+	}
+	return ckv_llama_host_enter(ckv, ctx, seq, move);
+}
+
+/* What could not be put to use after all is held again. */
+static void take_out(ckv_llama *ckv, bool move) {
+	if (move && ckv->host.cache) {
+		ckv->held.cache.rows = ckv->host.cache;
+		ckv->host.cache = NULL;
+	}
+	ckv_llama_host_leave(ckv);
+}
+
+/* move: hosted rows are then not held any more. */
+static ckv_status restore(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, bool move) {
 	if (!ckv || !ctx || seq < 0 || (uint32_t)seq >= llama_n_seq_max(ctx)) {
 		return CKV_ERR_ARG;
 	}
@@ -14,12 +37,21 @@ ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, llama_se
 	if (llama_get_model(ctx) != ckv->held.model) {
 		return ckv_llama_fail(ckv, CKV_ERR_ARG, "the held rows belong to another model");
 	}
+	if (ckv->held.cache.n_layers) {
+		ckv_status status = enter(ckv, ctx, seq, move);
+		if (status) {
+			return status;
+		}
+	} else {
+		ckv_llama_host_leave(ckv);
+	}
 	if (ckv->seen.ctx == ctx && ckv->seen.seq == seq) {
 		ckv_llama_observe_clear(ckv);
 	}
 	if (llama_state_seq_set_data(ctx, ckv->held.data, ckv->held.size, seq) != ckv->held.size) {
 		/* A window model may have taken one half of it. */
 		llama_memory_seq_rm(llama_get_memory(ctx), seq, -1, -1);
+		take_out(ckv, move);
 		return ckv_llama_fail(
 		    ckv, CKV_ERR_HOST,
 		    "llama.cpp did not take the kept rows into a context of %u cells: too few are free, or its cache "
@@ -33,6 +65,18 @@ ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, llama_se
 		ckv_llama_hide_arm(ckv, ckv->held.by_head);
 	}
 	return CKV_OK;
+}
+
+ckv_status ckv_llama_restore(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {
+	return restore(ckv, ctx, seq, false);
+}
+
+ckv_status ckv_llama_put_back(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {
+	ckv_status status = restore(ckv, ctx, seq, true);
+	if (status == CKV_OK) {
+		ckv_llama_drop(ckv);
+	}
+	return status;
 }
 
 static ckv_status check_alone(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq) {
@@ -61,12 +105,14 @@ static ckv_status take_over(ckv_llama *ckv, struct llama_context **ctx, llama_se
 		                      "sequence %d is none of this context's, or ckv_llama_attach was not called", seq);
 	}
 	ckv_status status = check_alone(ckv, *ctx, seq);
+	bool hosted = ckv->host.cache && ckv->host.memory == llama_get_memory(*ctx);
 	status = status ? status : ckv_llama_state_copy(ckv, *ctx, seq, -1);
 	if (status == CKV_OK && (uint32_t)n_cells < ckv_llama_held_cells(ckv)) {
 		status = ckv_llama_fail(ckv, CKV_ERR_ARG, "%d cells are too few: the sequence has %u", n_cells,
 		                        ckv_llama_held_cells(ckv));
 		ckv_llama_drop(ckv);
 	}
+	status = status || !hosted ? status : ckv_llama_host_hold(ckv);
 	if (status == CKV_OK) {
 		if (ckv->seen.ctx == *ctx) {
 			ckv_llama_observe_clear(ckv);
@@ -103,12 +149,11 @@ ckv_status ckv_llama_shrink(ckv_llama *ckv, struct llama_context **ctx, llama_se
 		return ckv_llama_fail(ckv, CKV_ERR_HOST, "llama.cpp could not make a context of %u cells; the rows are still held",
 		                      params.n_ctx);
 	}
-	ckv_status status = ckv_llama_restore(ckv, small, seq);
+	ckv_status status = ckv_llama_put_back(ckv, small, seq);
 	if (status) {
 		llama_free(small);
 		return status;
 	}
-	ckv_llama_drop(ckv);
 	*ctx = small;
 	return CKV_OK;
 }

@@ -495,26 +495,38 @@ static void remember(ckv_llama *ckv, const struct ggml_tensor *node) {
 		note_allocation(ckv, ckv_llama_root(node));
 		bool keys = key_layer(node) >= 0, values = ckv_llama_cache_layer(ckv_llama_root(node), "cache_v_l") >= 0;
 		now->k_write = keys ? node : now->k_write;
+		if (keys) {
+			ckv_llama_host_note(ckv, node);
+		}
 		now->v_write = values ? node : now->v_write;
 	}
 }
 
 bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user) {
 	ckv_llama *ckv = user;
-	bool hide = ckv_llama_hide_wants(ckv, tensor);
 	if (ask) {
 		remember(ckv, tensor);
+		ckv_llama_host_mend(ckv, tensor);
+	}
+	bool hide = ckv_llama_hide_wants(ckv, tensor), host = ckv_llama_host_wants(ckv, tensor);
+	if (ask) {
 		if (hide) {
 			ckv_llama_hide_before(ckv, tensor);
 		}
+		if (host) {
+			ckv_llama_host_before(ckv, tensor);
+		}
 		ckv->next_asked = ckv->next && ckv->next(tensor, true, ckv->next_user);
-		return wanted(ckv, tensor) || ckv->next_asked || hide;
+		return wanted(ckv, tensor) || ckv->next_asked || hide || host;
 	}
 	if (wanted(ckv, tensor)) {
 		ckv->seen.flaw = read_wanted(ckv, tensor);
 	}
 	if (hide) {
 		ckv_llama_hide_after(ckv, tensor);
+	}
+	if (host) {
+		ckv_llama_host_after(ckv, tensor);
 	}
 	return ckv->next_asked ? ckv->next(tensor, false, ckv->next_user) : true;
 }

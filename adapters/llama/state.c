@@ -276,6 +276,7 @@ uint32_t ckv_llama_held_cells(const ckv_llama *ckv) {
 void ckv_llama_drop(ckv_llama *ckv) {
 	if (ckv) {
 		ckv_llama_release(ckv, ckv->held.data);
+		ckv_llama_held_free(ckv, &ckv->held.cache);
 		memset(&ckv->held, 0, sizeof ckv->held);
 	}
 }

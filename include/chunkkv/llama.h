@@ -28,6 +28,7 @@
 #ifndef CHUNKKV_LLAMA_H
 #define CHUNKKV_LLAMA_H
 
+#include "chunkkv/cache.h"
 #include "chunkkv/chunkkv.h"
 #include "chunkkv/stream.h"
 
@@ -64,6 +65,36 @@ CKV_API ckv_status ckv_llama_check_model(const struct llama_model *model, ckv_er
  * cb_eval). */
 CKV_API ckv_status ckv_llama_attach(ckv_llama *ckv, struct llama_context_params *params);
 
+/* Where the kept rows go. */
+typedef enum ckv_llama_cache {
+	CKV_LLAMA_CACHE_AUTO = 0, /* into a cache of our own where the policy needs one: rows packed, projected or merged, layers
+	                             or heads of unequal length; else into llama.cpp's */
+	CKV_LLAMA_CACHE_OWN =
+	    1, /* llama.cpp's own: as many cells in every layer; shorter ones are hidden (see ckv_llama_check) */
+	CKV_LLAMA_CACHE_HOSTED = 2 /* a cache of our own (chunkkv/cache.h), which computes the attention of its layers */
+} ckv_llama_cache;
+
+/* For the extracts and compressions from now on. A hosted cache: after ckv_llama_restore (or compress, or shrink) llama.cpp
+ * holds one cell of the sequence, for its position, and the new tokens' cells, which ckv_llama_settle frees; all layers but
+ * sliding-window ones attend to our rows. The ckv_llama must stay attached; the context (n_seq_max 1, cache type f16, 256
+ * cells are plenty) then decodes this sequence alone, and its state must not leave the process. Tokens decoded since can be
+ * taken back by llama_memory_seq_rm(mem, seq, n, -1) and others decoded from position n on. Should something go wrong while
+ * llama.cpp decodes, llama_decode can't be made to fail: ask ckv_llama_check. Errors: CKV_ERR_ARG, CKV_ERR_UNSUPPORTED (OWN
+ * for a policy that packs, projects or merges). */
+CKV_API ckv_status ckv_llama_set_cache(ckv_llama *ckv, ckv_llama_cache kind);
+
+/* With a hosted cache: gives the cells of tokens that were decoded back to llama.cpp, all but the last one's and those of
+ * its sliding windows. After each llama_decode, or when cells get scarce; without a hosted cache nothing. Errors:
+ * CKV_ERR_ARG. */
+CKV_API ckv_status ckv_llama_settle(ckv_llama *ckv);
+
+/* What the hosted cache in use holds, or what is held for one. Errors: CKV_ERR_ARG, CKV_ERR_STATE (there is none). */
+CKV_API ckv_status ckv_llama_hosted_info(const ckv_llama *ckv, ckv_cache_info *info);
+
+/* Ends the use of a hosted cache: the context's layers attend to llama.cpp's own cells again, and the sequence is void. What
+ * is held stays. Before another ckv_llama's rows are put into the same context. */
+CKV_API void ckv_llama_leave(ckv_llama *ckv);
+
 /* Called after each batch of a prefill, or of a question; return false to stop it (CKV_ERR_CANCELLED is then returned). */
 typedef bool (*ckv_llama_progress)(int32_t n_done, int32_t n_total, void *user);
 CKV_API void ckv_llama_on_progress(ckv_llama *ckv, ckv_llama_progress callback, void *user);
@@ -92,7 +123,7 @@ CKV_API ckv_status ckv_llama_expect(ckv_llama *ckv, const struct llama_batch *ba
 typedef struct ckv_llama_report {
 	size_t size;             /* set by the caller: sizeof(ckv_llama_report), or 0 for "this version's" */
 	int32_t n_seen;          /* tokens of the sequence so far: the next token's position */
-	int32_t n_cells;         /* cells the sequence has now: kept tokens of the longest layer */
+	int32_t n_cells;         /* cells the sequence has now, rows where it is hosted: kept tokens of the longest layer */
 	int32_t n_layers;        /* layers whose cache is compressed: entries of the two arrays */
 	const int32_t *layers;   /* their indices in the model */
 	const int32_t *n_kept;   /* tokens kept in each */
@@ -108,6 +139,7 @@ typedef struct ckv_llama_report {
 	double move_s;         /* seconds of gathering rows and putting them back */
 	uint64_t bytes_ragged; /* what a cache would hold whose layers and heads have lengths of their own; bytes_after counts
 	                          every layer as long as the longest, as llama.cpp holds it */
+	int32_t hosted;        /* 1: the rows are in, or for, a cache of our own; bytes_after is then what that allocated */
 	int32_t no_slope;      /* 1: layers=pyramid gave every layer the same: the budget is too small for its beta and window */
 } ckv_llama_report;
 
