@@ -38,6 +38,7 @@ typedef struct bench {
 	int n_budgets, n_policies, n_needles, n_full_found;
 	bool agnostic;
 	ckv_llama *ckv[MAX_PRESETS];
+	const char *names[MAX_PRESETS];
 	needle needles[MAX_NEEDLES];
 	cell cells[MAX_PRESETS][MAX_BUDGETS];
 	struct llama_context *large;
@@ -47,8 +48,6 @@ typedef struct bench {
 	float *logits; /* [N_NEW + 1][n_vocab]: before reply[0], after reply[i] */
 	double full_token_s;
 } bench;
-
-static const char *name_of(int policy) { return ckv_preset_info((size_t)policy + 1)->name; } /* the first is "full" */
 
 /* ----------------------------------------------------------------------------------------------------------- judging */
 
@@ -124,7 +123,7 @@ static struct llama_context *open_context(bench *b, int32_t n_cells, int32_t n_u
 	struct llama_context_params params = engine_context_params(&b->engine, n_cells, n_ubatch);
 	for (int i = 0; i < b->n_policies; i++) {
 		if (ckv_llama_attach(b->ckv[i], &params)) {
-			fail("%s: %s", name_of(i), ckv_llama_message(b->ckv[i]));
+			fail("%s: %s", b->names[i], ckv_llama_message(b->ckv[i]));
 			return NULL;
 		}
 	}
@@ -154,7 +153,7 @@ static bool one_budget(bench *b, const needle *x, int policy, int budget, bool f
 	answer own = {0}, forced = {0};
 	divergence d = {0};
 	if (ckv_budget_parse(b->budgets[budget], &keep, NULL) || ckv_llama_extract(b->ckv[policy], b->large, 0, keep, &r)) {
-		fail("%s %s: %s", name_of(policy), b->budgets[budget], ckv_llama_message(b->ckv[policy]));
+		fail("%s %s: %s", b->names[policy], b->budgets[budget], ckv_llama_message(b->ckv[policy]));
 		return false;
 	}
 	struct llama_context *small = open_context(b, r.n_cells + b->asked.n_tokens + N_NEW + 1, 64);
@@ -172,9 +171,9 @@ static bool one_budget(bench *b, const needle *x, int policy, int budget, bool f
 		c->score_s += r.score_s;
 		c->seconds += (own.decode_s + forced.decode_s) / (own.n_decoded + forced.n_decoded);
 		c->full_seconds += b->full_token_s;
-		print_line(x, name_of(policy), b->budgets[budget], r.n_cells, found, &d, &own);
+		print_line(x, b->names[policy], b->budgets[budget], r.n_cells, found, &d, &own);
 	} else {
-		fail("%s %s: no answer: %s", name_of(policy), b->budgets[budget], ckv_llama_message(b->ckv[policy]));
+		fail("%s %s: no answer: %s", b->names[policy], b->budgets[budget], ckv_llama_message(b->ckv[policy]));
 	}
 	llama_free(small);
 	ckv_llama_drop(b->ckv[policy]);
@@ -310,15 +309,20 @@ static bool open_policies(bench *b) {
 	ckv_ctx_options core;
 	ckv_ctx_options_default(&core);
 	core.n_threads = b->options.n_threads;
-	for (size_t i = 1; ckv_preset_info(i) && b->n_policies < MAX_PRESETS; i++) {
+	for (size_t i = 1; /* the first is "full" */ ckv_preset_info(i) && b->n_policies < MAX_PRESETS; i++) {
 		ckv_params params;
 		ckv_error error;
-		if (ckv_policy_parse(ckv_preset_info(i)->name, &params, &error) ||
-		    ckv_llama_create_params(&b->ckv[b->n_policies], &params, &core, &error)) {
+		ckv_status status = ckv_policy_parse(ckv_preset_info(i)->name, &params, &error);
+		if (status == CKV_OK && ckv_params_hosted(&params)) {
+			continue; /* llama.cpp's cache can't hold it */
+		}
+		status = status ? status : ckv_llama_create_params(&b->ckv[b->n_policies], &params, &core, &error);
+		if (status) {
 			fail("%s", error.message);
 			return false;
 		}
-		b->n_policies++;
+		ckv_llama_set_cache(b->ckv[b->n_policies], CKV_LLAMA_CACHE_OWN); /* what is timed here is llama.cpp's */
+		b->names[b->n_policies++] = ckv_preset_info(i)->name;
 	}
 	return true;
 }
@@ -336,7 +340,7 @@ static void summary(const bench *b, size_t n_bytes) {
 	for (int i = 0; i < b->n_policies; i++) {
 		for (int j = 0; j < b->n_budgets; j++) {
 			const cell *c = &b->cells[i][j];
-			printf("# %-20s %6s %10.3f %10.3f %10.2f %8.3f %8.1f %3d/%-3d %9.1f\n", name_of(i), b->budgets[j],
+			printf("# %-20s %6s %10.3f %10.3f %10.2f %8.3f %8.1f %3d/%-3d %9.1f\n", b->names[i], b->budgets[j],
 			       c->held / c->full_bytes, c->ragged / c->full_bytes, c->full_seconds / c->seconds,
 			       divergence_mean(&c->lost), 100.0 * divergence_agreement(&c->lost), c->n_found, c->n,
 			       1e3 * c->score_s / c->n);

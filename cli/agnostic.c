@@ -47,7 +47,7 @@ static bool ask_compressed(run *r, const engine_question *q) {
 /* The question on the large context, in the small one's batches: equal caches then give equal answers. */
 static bool ask_full(const run *r, const engine_question *q) {
 	int32_t size = (int32_t)llama_n_ubatch(r->small), most = (int32_t)llama_n_ubatch(r->large);
-	const cache large = {r->large, NULL};
+	const cache large = {r->large, NULL, NULL};
 	return generate_read(&large, q->tokens, q->n_tokens, size < most ? size : most, NULL);
 }
 
@@ -62,7 +62,7 @@ static bool answer_full(run *r, const engine_question *q, exchange *x) {
 	if (!ask_compressed(r, q)) {
 		return false;
 	}
-	const cache small = {r->small, NULL}, large = {r->large, NULL};
+	const cache small = {r->small, NULL, r->ckv}, large = {r->large, NULL, NULL};
 	witness w = {small, &x->lost};
 	generate_compare(&r->engine, r->large, &w);
 	run_heading(r, "full cache", NULL);
@@ -81,7 +81,7 @@ static bool answer_compressed(run *r, const engine_question *q, exchange *x) {
 	if (r->options->compare) {
 		run_heading(r, "compressed cache", NULL);
 	}
-	const cache small = {r->small, NULL};
+	const cache small = {r->small, NULL, r->ckv};
 	return generate_add(&r->engine, &x->compressed, first) &&
 	       generate(&r->engine, &small, r->sampler, first, &x->compressed, NULL) && run_check(r);
 }

@@ -82,7 +82,7 @@ static bool begin(run *r) {
 
 /* The prompt through the bounded cache, from its beginning; seconds that it took. */
 static bool read_bounded(run *r, double *took) {
-	const cache small = {r->small, r->ckv};
+	const cache small = {r->small, r->ckv, NULL};
 	progress p;
 	if (!begin(r)) {
 		return false;
@@ -98,7 +98,7 @@ static bool read_bounded(run *r, double *took) {
 }
 
 static bool read_full(run *r) {
-	const cache large = {r->large, NULL};
+	const cache large = {r->large, NULL, NULL};
 	progress p;
 	progress_begin(&p, !r->options->quiet);
 	double start = seconds();
@@ -112,8 +112,8 @@ static bool read_full(run *r) {
 
 /* The bounded cache has read the prompt already, so the first token counts in what is compared. */
 static bool answer_full(run *r, exchange *x) {
-	const cache large = {r->large, NULL};
-	const witness w = {{r->small, r->ckv}, &x->lost};
+	const cache large = {r->large, NULL, NULL};
+	const witness w = {{r->small, r->ckv, NULL}, &x->lost};
 	if (!read_full(r)) {
 		return false;
 	}
@@ -131,7 +131,7 @@ static bool answer_full(run *r, exchange *x) {
 }
 
 static bool answer_bounded(run *r, exchange *x) {
-	const cache small = {r->small, r->ckv};
+	const cache small = {r->small, r->ckv, NULL};
 	double start = seconds();
 	llama_token first = llama_sampler_sample(r->sampler, r->small, -1);
 	x->ttft_s = r->result.prefill_s + seconds() - start;

@@ -11,13 +11,14 @@
 /* Exit statuses. */
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
+enum { POLICY_TEXT = 512 }; /* longest text that ckv_policy_format writes, with its end */
 enum { MAX_QUESTIONS = 256, MAX_PINS = 64, MAX_NAMED_POLICIES = 64, MAX_TASKS = 32 };
 
 /* Commands that take options; a set of them is a sum. */
 enum { COMMAND_RUN = 1, COMMAND_CHAT = 2, COMMAND_EVAL = 4, COMMAND_INSPECT = 8 };
 
 typedef struct run_options {
-	const char *model, *document, *policy, *keep, *chat_template, *cache_type, *system;
+	const char *model, *document, *policy, *keep, *chat_template, *cache_type, *cache, *system;
 	const char *load;     /* chat: a saved session to go on from */
 	const char *question; /* the first -p; NULL: read from standard input */
 	const char *questions[MAX_QUESTIONS];
@@ -45,6 +46,7 @@ typedef struct run_options {
 	ckv_stream_params stream; /* the same, where ctx_budget makes it go token by token */
 	ckv_budget budget;        /* parsed from keep */
 	enum ggml_type type;
+	ckv_llama_cache cache_kind; /* from cache */
 } run_options;
 
 /* A cache type's name; GGML_TYPE_COUNT: it is none that llama.cpp can have a cache of. */
@@ -212,7 +214,7 @@ typedef struct exchange {
 
 typedef struct run_result {
 	const run_options *options;
-	char policy[256], model_name[128];
+	char policy[POLICY_TEXT], model_name[128];
 	ckv_llama_report report;
 	int32_t *n_kept; /* copy of the report's array */
 	int32_t n_prompt;

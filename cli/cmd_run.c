@@ -50,8 +50,9 @@ static bool make_observer(run *r) {
 	                             : ckv_llama_create_params(&r->ckv, &r->options->params, &core, &r->error);
 	if (status) {
 		fail("%s", r->error.message);
+		return false;
 	}
-	return status == CKV_OK;
+	return ckv_llama_set_cache(r->ckv, r->options->cache_kind) == CKV_OK || run_failed(r, "--cache");
 }
 
 static bool prepare(run *r) {
@@ -128,6 +129,7 @@ bool run_extract(run *r) {
 
 bool run_make_small(run *r) {
 	int32_t cells = r->result.report.n_cells + engine_longest_question(&r->engine) + r->options->n_predict;
+	cells = r->result.report.hosted ? 1 : cells; /* as many as the tokens in hand need, which llama.cpp rounds up */
 	r->small = engine_small_context(&r->engine, r->ckv, cells);
 	return r->small != NULL;
 }

@@ -21,6 +21,9 @@ static bool decode_bounded(ckv_llama *ckv, const llama_token *tokens, int32_t n)
 bool generate_decode(const cache *c, llama_token *tokens, int32_t n, answer *timed) {
 	double start = seconds();
 	bool good = c->bounded ? decode_bounded(c->bounded, tokens, n) : decode_alone(c->ctx, tokens, n);
+	if (c->compressed) {
+		ckv_llama_settle(c->compressed);
+	}
 	if (timed && good) {
 		timed->decode_s += seconds() - start;
 		timed->n_decoded++;

@@ -21,7 +21,7 @@ static bool answer_alone(run *r, exchange *x, llama_token first) {
 		return false;
 	}
 	ckv_llama_drop(r->ckv);
-	const cache small = {r->small, NULL};
+	const cache small = {r->small, NULL, r->ckv};
 	return generate(&r->engine, &small, r->sampler, first, &x->compressed, NULL) && run_check(r);
 }
 
@@ -29,7 +29,7 @@ static bool answer_both(run *r, exchange *x, llama_token first) {
 	if (!run_extract(r) || !run_make_small(r) || !restore(r, true)) {
 		return false;
 	}
-	const cache small = {r->small, NULL}, large = {r->large, NULL};
+	const cache small = {r->small, NULL, r->ckv}, large = {r->large, NULL, NULL};
 	witness w = {small, &x->lost};
 	run_heading(r, "full cache", NULL);
 	if (!generate_add(&r->engine, &x->full, first) || !generate(&r->engine, &large, r->sampler_full, first, &x->full, &w) ||

@@ -171,6 +171,18 @@ static bool find_type(run_options *o) {
 	return o->type != GGML_TYPE_COUNT;
 }
 
+static bool find_cache(run_options *o) {
+	static const char *const names[] = {"auto", "own", "hosted"};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		if (strcmp(o->cache, names[i]) == 0) {
+			o->cache_kind = (ckv_llama_cache)i;
+			return true;
+		}
+	}
+	fail("--cache '%s' is not one of auto, own, hosted", o->cache);
+	return false;
+}
+
 /* Several questions share one compressed document, so none of them can be in its window. */
 static bool check_questions(run_options *o) {
 	bool several = o->n_questions > 1;
@@ -226,10 +238,24 @@ static bool check_run_bounded(run_options *o) {
 	    {o->n_questions > 1,
 	     "one question is asked with --ctx-budget: several need --keep, where each goes on from the same "
 	     "compressed document"},
+	    {o->cache_kind == CKV_LLAMA_CACHE_HOSTED,
+	     "--cache hosted goes with --keep: a cache of fixed size is llama.cpp's own"},
 	    {o->n_ctx && !o->compare && !o->dry_run,
 	     "--ctx is the size of the full cache, and with --ctx-budget there is one only beside it, with --compare"},
 	};
 	return no_complaint(list, sizeof list / sizeof *list) && check_questions(o) && check_bounded(o);
+}
+
+/* A cache of our own takes rows as llama.cpp has them in f16. */
+static bool check_hosted(const run_options *o) {
+	bool needs = ckv_params_hosted(&o->params), wanted = o->cache_kind == CKV_LLAMA_CACHE_HOSTED;
+	const complaint list[] = {
+	    {needs && o->cache_kind == CKV_LLAMA_CACHE_OWN,
+	     "--cache own is llama.cpp's cache, which can't pack, project or merge rows: leave it out for this policy"},
+	    {(needs || wanted) && o->type != GGML_TYPE_F16,
+	     "the hosted cache takes f16 rows and packs them by the policy (+kivi8, +kivi4): leave --cache-type out"},
+	};
+	return no_complaint(list, sizeof list / sizeof *list);
 }
 
 static bool check_run_once(run_options *o) {
@@ -246,14 +272,15 @@ static bool check_run_once(run_options *o) {
 		fail("%s", error.message);
 		return false;
 	}
-	return check_questions(o) && find_type(o);
+	return check_questions(o) && find_type(o) && check_hosted(o);
 }
 
 static bool check_run(run_options *o) {
 	const complaint list[] = {
 	    {o->dry_run && o->json, "--dry-run has no JSON form"},
 	};
-	return no_complaint(list, sizeof list / sizeof *list) && (o->ctx_budget ? check_run_bounded(o) : check_run_once(o));
+	return find_cache(o) && no_complaint(list, sizeof list / sizeof *list) &&
+	       (o->ctx_budget ? check_run_bounded(o) : check_run_once(o));
 }
 
 static bool check_chat(run_options *o) {
@@ -285,7 +312,7 @@ static bool check_eval(run_options *o) {
 		fail("-f - can't be read again when the run goes on: give the text as a file");
 		return false;
 	}
-	return true;
+	return find_cache(o);
 }
 
 static bool check_inspect(run_options *o) {
@@ -333,6 +360,7 @@ static void set_defaults(run_options *o, int command) {
 	memset(o, 0, sizeof *o);
 	o->policy = "chunkkv";
 	o->cache_type = "f16";
+	o->cache = "auto";
 	o->n_predict = command == COMMAND_CHAT ? 1024 : command == COMMAND_EVAL ? 0 : 128;
 	o->shots = -1;
 	o->kl_limit = 0.1;

@@ -88,6 +88,10 @@ const option_entry option_entries[] = {
      NULL},
     {"cache-type", "TYPE", 0, BOTH, 2, TEXT, FIELD(cache_type), 0, 0,
      "type of the cache: f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0; default f16", NULL},
+    {"cache", "WHERE", 0, RUN | EVAL, 2, TEXT, FIELD(cache), 0, 0,
+     "where kept rows go: own: llama.cpp's cache; hosted: one beside it, where layers and heads have lengths\n"
+     "of their own and rows may be packed (+kivi4); auto, the default: hosted for policies that need it",
+     NULL},
     {"threads", "N", 't', ALL, 2, WHOLE, FIELD(n_threads), 1, 4096, "default: all processors", NULL},
     {"gpu-layers", "N", 0, ALL, 2, WHOLE, FIELD(n_gpu_layers), 0, 1 << 20,
      "layers to put on the GPU; default: as llama.cpp decides", NULL},

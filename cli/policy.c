@@ -5,7 +5,7 @@
 #include <string.h>
 
 const ckv_method_info *policy_preset(const char *text, method_at at) {
-	size_t n = strcspn(text, ":");
+	size_t n = strcspn(text, ":+");
 	for (size_t i = 0; at(i); i++) {
 		if (strlen(at(i)->name) == n && strncmp(at(i)->name, text, n) == 0) {
 			return at(i);
@@ -15,7 +15,11 @@ const ckv_method_info *policy_preset(const char *text, method_at at) {
 }
 
 int policy_fail(const char *text, const ckv_error *once, const ckv_error *stream) {
-	bool has_once = policy_preset(text, ckv_preset_info), has_stream = policy_preset(text, ckv_stream_preset_info);
+	bool has_once = policy_preset(text, ckv_preset_info) || policy_preset(text, ckv_codec_info),
+	     has_stream = policy_preset(text, ckv_stream_preset_info);
+	if (strchr(text, '+')) {
+		return fail("%s", once->message); /* which only one-shot policies have anything to do with */
+	}
 	if (has_once != has_stream) {
 		return fail("%s", has_once ? once->message : stream->message);
 	}
@@ -28,7 +32,7 @@ static bool parse_stream(run_options *o) {
 	ckv_keeper *probe = NULL;
 	ckv_status status = ckv_stream_parse(o->policy, &o->stream, &error);
 	if (status) {
-		bool once = ckv_policy_parse(o->policy, &o->params, NULL) == CKV_OK;
+		bool once = ckv_policy_parse(o->policy, &o->params, NULL) == CKV_OK && !ckv_params_hosted(&o->params);
 		fail("%s%s", error.message, once ? "; as a one-shot policy, in blocks, it goes with --interval N" : "");
 		return false;
 	}
@@ -48,7 +52,11 @@ bool policy_parse_bounded(run_options *o) {
 		return parse_stream(o);
 	}
 	if (ckv_policy_parse(o->policy, &o->params, &once) == CKV_OK) {
-		return true;
+		bool hosted = ckv_params_hosted(&o->params);
+		if (hosted) {
+			fail("policy '%s': codecs and merge go with --keep, not with --ctx-budget", o->policy);
+		}
+		return !hosted;
 	}
 	if (streams && !policy_preset(o->policy, ckv_preset_info)) {
 		fail("policy '%s' goes token by token: leave --interval out", o->policy);

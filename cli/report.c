@@ -1,6 +1,8 @@
 /* The numbers of a run, for people. */
 #include "cli.h"
 
+#include <string.h>
+
 static double mb(uint64_t bytes) { return (double)bytes / 1e6; }
 
 void report_row(FILE *out, const char *name, const char *unit, int precision, double compressed, double full, bool both) {
@@ -30,13 +32,22 @@ divergence report_lost(const run_result *r) {
 	return all;
 }
 
+/* Whether some layers or heads hold fewer rows than the longest. */
+static bool is_ragged(const run_result *r) {
+	const ckv_llama_report *report = &r->report;
+	if (!report->hosted) {
+		return report->bytes_ragged != report->bytes_after;
+	}
+	double row = (double)report->bytes_before / r->n_prompt;
+	return (double)report->bytes_after < 0.99 * row * report->n_cells && strcmp(r->options->params.codec.kind, "none") == 0;
+}
+
 /* The two settings give figures that must not be compared with each other: the first words say which it is. */
 static void print_title(const run_result *r, FILE *out) {
 	const run_options *o = r->options;
-	bool ragged = r->report.bytes_ragged != r->report.bytes_after;
 	fprintf(out, "\n%s: %s, %s, keep %s: %s%d of %d %s tokens",
 	        o->agnostic ? "compressed before the question" : "question in the window", r->model_name, r->policy, o->keep,
-	        ragged ? "at most " : "", r->report.n_cells, r->n_prompt, o->agnostic ? "document" : "prompt");
+	        is_ragged(r) ? "at most " : "", r->report.n_cells, r->n_prompt, o->agnostic ? "document" : "prompt");
 	if (r->report.n_window_layers) {
 		fprintf(out, " in %d layers; %d sliding-window layers as they are", r->report.n_layers, r->report.n_window_layers);
 	}
@@ -46,12 +57,14 @@ static void print_title(const run_result *r, FILE *out) {
 static void cache_rows(const run_result *r, FILE *out, bool both) {
 	const ckv_llama_report *report = &r->report;
 	report_row(out, "tokens in the cache", "", 0, report->n_cells, r->n_prompt, both);
-	report_row(out, "cache, rows held", "MB", 2, mb(r->cache_bytes), mb(r->cache_bytes_full), both);
-	if (report->bytes_ragged != report->bytes_after) {
+	report_row(out, report->hosted ? "cache of our own, allocated" : "cache, rows held", "MB", 2, mb(r->cache_bytes),
+	           mb(r->cache_bytes_full), both);
+	if (!report->hosted && is_ragged(r)) {
 		report_row(out, "cache, with rows of own length", "MB", 2, mb(report->bytes_ragged), mb(r->cache_bytes_full), both);
 	}
 	if (r->cache_alloc) {
-		report_row(out, "cache, allocated", "MB", 2, mb(r->cache_alloc), mb(r->cache_alloc_full), both);
+		report_row(out, report->hosted ? "the same and llama.cpp's cells" : "cache, allocated", "MB", 2, mb(r->cache_alloc),
+		           mb(r->cache_alloc_full), both);
 	}
 	if (report->attention_kept >= 0.0f) {
 		report_row(out, "window's attention kept", "%", 1, 100.0 * (double)report->attention_kept, 100.0, both);

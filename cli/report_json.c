@@ -75,6 +75,7 @@ static void set_cache(json_t *object, const run_result *r) {
 	set_count(object, "n_window_layers", (uint64_t)report->n_window_layers);
 	json_object_set_new(object, "reason", json_string(ckv_reason_text(report->reason)));
 	json_object_set_new(object, "no_slope", json_boolean(report->no_slope != 0));
+	json_object_set_new(object, "hosted", json_boolean(report->hosted != 0));
 	set_count(object, "cache_bytes", r->cache_bytes);
 	set_count(object, "cache_bytes_full", r->cache_bytes_full);
 	set_count(object, "cache_bytes_ragged", report->bytes_ragged);

@@ -34,7 +34,8 @@ void run_heading(const run *r, const char *what, const char *text);
 /* A cache that tokens are decoded on: of a context alone, or one of fixed size, through what makes room in it. */
 typedef struct cache {
 	struct llama_context *ctx;
-	ckv_llama *bounded; /* NULL: llama_decode will do */
+	ckv_llama *bounded;    /* NULL: llama_decode will do */
+	ckv_llama *compressed; /* whose kept rows it holds, which may be in a cache of our own; NULL: none's */
 } cache;
 
 /* Another cache that is shown each token of an answer, to compare the next-token distributions. */

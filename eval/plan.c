@@ -165,9 +165,29 @@ static bool add_types(plan *p, const char *list) {
 	return p->n_types > 0;
 }
 
+/* A cache of our own takes f16 rows; policies that need one are left out of other types. */
+static bool check_hosted(const plan *p, const run_options *o) {
+	bool any = false;
+	for (int i = 0; i < p->n_types; i++) {
+		if (o->cache_kind == CKV_LLAMA_CACHE_HOSTED && p->types[i] != GGML_TYPE_F16) {
+			fail("--cache hosted takes f16 rows and packs them by the policy (+kivi4): leave --cache-type out");
+			return false;
+		}
+		any = any || p->types[i] == GGML_TYPE_F16;
+	}
+	for (int i = 0; i < p->n_policies && !any; i++) {
+		if (ckv_params_hosted(&p->policies[i].params)) {
+			fail("policy '%s' takes f16 rows: name f16 among --cache-type", p->policies[i].text);
+			return false;
+		}
+	}
+	return true;
+}
+
 bool plan_make(plan *p, const run_options *o, const char *default_keeps) {
 	memset(p, 0, sizeof *p);
-	return add_policies(p, o) && add_keeps(p, o->keep ? o->keep : default_keeps) && add_types(p, o->cache_type);
+	return add_policies(p, o) && add_keeps(p, o->keep ? o->keep : default_keeps) && add_types(p, o->cache_type) &&
+	       check_hosted(p, o);
 }
 
 bool plan_open(plan *p, const run_options *o) {
@@ -180,8 +200,18 @@ bool plan_open(plan *p, const run_options *o) {
 			fail("%s: %s", p->policies[i].text, error.message);
 			return false;
 		}
+		/* What all are compared to is llama.cpp's own cache. */
+		ckv_llama_cache kind = i == 0 ? CKV_LLAMA_CACHE_OWN : o->cache_kind;
+		if (ckv_llama_set_cache(p->policies[i].ckv, kind)) {
+			fail("%s: %s", p->policies[i].text, ckv_llama_message(p->policies[i].ckv));
+			return false;
+		}
 	}
 	return true;
+}
+
+bool plan_has(const plan *p, int policy, int type) {
+	return p->types[type] == GGML_TYPE_F16 || !ckv_params_hosted(&p->policies[policy].params);
 }
 
 void plan_close(plan *p) {

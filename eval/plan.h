@@ -7,7 +7,7 @@
 enum { MAX_KEEPS = 16, MAX_TYPES = 7, MAX_PLANNED = MAX_NAMED_POLICIES + 1 };
 
 typedef struct planned_policy {
-	char text[256]; /* as ckv_policy_format writes it, so that one policy has one name */
+	char text[POLICY_TEXT]; /* as ckv_policy_format writes it, so that one policy has one name */
 	ckv_params params;
 	ckv_llama *ckv; /* attached to every context */
 } planned_policy;
@@ -32,6 +32,8 @@ bool plan_make(plan *p, const run_options *options, const char *default_keeps);
 /* Makes the policies' ckv_llama. */
 bool plan_open(plan *p, const run_options *options);
 void plan_close(plan *p);
+/* Whether a policy goes with a cache type: one that packs rows itself takes f16 alone. */
+bool plan_has(const plan *p, int policy, int type);
 /* Puts all of them into a context's chain of observers, always in the same order, so that each may hide rows in any context.
  */
 bool plan_attach(const plan *p, struct llama_context_params *params);

@@ -148,8 +148,8 @@ static int better(const void *a, const void *b) {
 
 /* Are two of one colour: the same policy, or the same preset where there are more policies than colours. */
 static bool same_hue(const page_line *a, const page_line *b, bool presets) {
-	size_t n = presets ? strcspn(a->policy, ":") : strlen(a->policy);
-	return strncmp(a->policy, b->policy, n) == 0 && (presets ? strcspn(b->policy, ":") : strlen(b->policy)) == n;
+	size_t n = presets ? strcspn(a->policy, ":+") : strlen(a->policy);
+	return strncmp(a->policy, b->policy, n) == 0 && (presets ? strcspn(b->policy, ":+") : strlen(b->policy)) == n;
 }
 
 static int32_t colour(page *r, bool presets) {

@@ -24,13 +24,13 @@ typedef struct sweep {
 
 /* ------------------------------------------------------------------------------------------------------------ finding */
 
-/* The i-th "key=value" of a policy: where it begins and how long it is; NULL past the last. */
+/* The i-th "key=value" of a policy, whichever part it is of: where it begins and how long it is; NULL past the last. */
 static const char *item_at(const char *policy, int i, size_t *size) {
 	const char *at = strchr(policy, ':');
 	for (; at && i > 0; i--) {
-		at = strchr(at + 1, ',');
+		at = strpbrk(at + 1, ":,");
 	}
-	*size = at ? strcspn(at + 1, ",") : 0;
+	*size = at ? strcspn(at + 1, ",+") : 0;
 	return at ? at + 1 : NULL;
 }
 

@@ -272,6 +272,7 @@ static bool one_cache(run *r, int type_number, int policy, const planned_keep *k
 	}
 	out.seconds = seconds() - start;
 	ckv_llama_drop(chosen->ckv);
+	ckv_llama_leave(chosen->ckv);
 	if (good && !known(r, type, chosen->text, keep->text)) {
 		return records_add(r->file, &out);
 	}
@@ -288,7 +289,8 @@ static int32_t count_missing(const run *r, int type) {
 	int32_t n = !known(r, r->plan->types[type], r->plan->policies[0].text, whole.text);
 	for (int i = 1; i < r->plan->n_policies; i++) {
 		for (int j = 0; j < r->plan->n_keeps; j++) {
-			n += !known(r, r->plan->types[type], r->plan->policies[i].text, r->plan->keeps[j].text);
+			n += plan_has(r->plan, i, type) &&
+			     !known(r, r->plan->types[type], r->plan->policies[i].text, r->plan->keeps[j].text);
 		}
 	}
 	return n;
@@ -299,7 +301,7 @@ static bool each_cache(run *r, int type, int32_t *n_made) {
 	bool good = true;
 	for (int i = 1; i < p->n_policies && good; i++) {
 		for (int j = 0; j < p->n_keeps && good; j++) {
-			if (!known(r, p->types[type], p->policies[i].text, p->keeps[j].text)) {
+			if (plan_has(p, i, type) && !known(r, p->types[type], p->policies[i].text, p->keeps[j].text)) {
 				good = one_cache(r, type, i, &p->keeps[j]) && !interrupted();
 				(*n_made)++;
 			}

@@ -102,6 +102,15 @@ expect 2 'grace=99999 is out of range: 0 to 65536' policies chunkkv:grace=99999
 expect 2 "with --ctx-budget: there is no streaming policy 'camm'; the nearest is 'cam'" policies camm
 expect 2 '^chunkkv: merge=sim_weighted needs chunk=1' policies cam:chunk=2
 expect 2 "^chunkkv: kernel=4 must be odd" policies adakv:kernel=4
+expect 2 "^chunkkv: there is no codec 'kivi3'; the nearest is 'kivi2'$" policies chunkkv+kivi3
+expect 2 "^chunkkv: bits=9 is out of range: 1 to 8$" policies kivi:bits=9
+expect 2 "^chunkkv: 'merge' goes behind a policy" policies merge
+expect 2 '^chunkkv: nothing stands behind a \+' policies chunkkv+
+expect 2 'codecs and merge go with one-shot policies' run -m x.gguf --ctx-budget 512 --policy chunkkv+kivi4
+expect 2 'codecs and merge go with --keep, not with --ctx-budget' run -m x.gguf --ctx-budget 512 --policy kivi2
+expect 2 'codecs and merge go with --keep' run -m x.gguf --ctx-budget 512 --policy chunkkv+merge --interval 16
+expect 2 'codecs and merge go with one-shot policies' chat -m x.gguf --policy chunkkv+kivi4
+expect 2 "no codec 'kivi5'; the nearest is 'kivi2'" run -m x.gguf --policy chunkkv+kivi5
 
 "$chunkkv" nonsense >out 2>err
 [ $? = 2 ] && grep -q "no command 'nonsense'" err && n_passed=$((n_passed + 1)) || n_failed=$((n_failed + 1))
@@ -147,6 +156,21 @@ shows "^ +not with --ctx-budget, only in ckv_stream: policy 'cam' can't be kept 
 shows "not with --ctx-budget, only in ckv_stream: policy 'squeezeattention'" policies
 shows "not with --ctx-budget, only in ckv_stream: policy 'tova'" policies tova:mode=reference
 shows '^  layers=pyramid ' policies pyramidkv:beta=2.5
+shows '^codecs and merging' policies
+shows '^  kivi8  ' policies
+shows '^  merge  ' policies
+shows '^parameters of codecs and merging' policies
+shows '^ +-1 to 1; read by merge' policies
+shows '^ +1 to 8; read by codec kivi2, kivi4, kivi8, kivi$' policies
+shows '^ +needs: a cache of our own' policies kivi2
+shows '^  bits=2 ' policies kivi2
+shows '^kivi:bits=3, as a one-shot policy: ' policies kivi:bits=3
+shows '^  bits=3 ' policies kivi:bits=3
+shows '^parameters of merge' policies chunkkv+merge:threshold=-0.5+kivi4:group=64
+shows '^  threshold=-0.5 ' policies chunkkv+merge:threshold=-0.5+kivi4:group=64
+shows '^  group=64 ' policies chunkkv+merge:threshold=-0.5+kivi4:group=64
+shows '^  chunk=10 ' policies chunkkv+merge:threshold=-0.5+kivi4:group=64
+shows "^not token by token: '\+kivi4': codecs and merge go with one-shot policies" policies chunkkv+kivi4
 
 if [ -n "$model" ]; then
 	head -c 5000000 "$model" >short.gguf

@@ -194,6 +194,22 @@ static void settings_that_differ_in_one_number_make_a_chart(void **state) {
 	}
 }
 
+/* Of any part of a policy: in front of a +, and behind it. */
+static void settings_of_each_part_make_a_chart(void **state) {
+	static const char *const policies[] = {"chunkkv:chunk=5+kivi4:group=32", "chunkkv:chunk=20+kivi4:group=32",
+	                                       "chunkkv:chunk=5+kivi4:group=64", "snapkv+kivi:bits=2", "snapkv+kivi:bits=3"};
+	record_file f = begin();
+	(void)state;
+	for (int i = 0; i < 5; i++) {
+		add(&f, made_record("e", "f16", policies[i], "10%", 0.1F * (float)(i + 1), 2));
+	}
+	char *text = write_page(&f);
+	assert_has(text, "KL over <b>chunk</b>");
+	assert_has(text, "KL over <b>group</b>");
+	assert_has(text, "KL over <b>bits</b>");
+	free(text);
+}
+
 static void a_page_without_records_still_is_one(void **state) {
 	record_file f = begin();
 	(void)state;
@@ -318,6 +334,7 @@ int main(void) {
 	    cmocka_unit_test(a_forced_text_is_told_as_perplexity),
 	    cmocka_unit_test(reading_once_is_set_against_reading_for_each),
 	    cmocka_unit_test(settings_that_differ_in_one_number_make_a_chart),
+	    cmocka_unit_test(settings_of_each_part_make_a_chart),
 	    cmocka_unit_test(a_page_without_records_still_is_one),
 	    cmocka_unit_test(many_variants_with_gaps_all_have_their_line),
 	    cmocka_unit_test(a_page_that_can_not_be_written_is_told_and_leaves_nothing),
