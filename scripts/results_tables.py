@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Prints the tables of docs/results.md from the tables that scripts/eval.sh kept.
 
-usage: results_tables.py [FOLDER ...]    folders below bench/results/eval; none: all
+usage: results_tables.py [FOLDER ...]           folders below bench/results/eval; none: all
+       results_tables.py --across FOLDER        one table over its tasks: KL by task, and what it is more than chunkkv's, paired by example
 """
+import json
 import os
+import random
 import re
 import sys
 
@@ -49,7 +52,41 @@ def print_by_keep(rows, judged):
         print(f"| {policy} |" + (f" {kind} |" if many_types else "") + "".join(f" {c} |" for c in cells))
 
 
+def read_kl(path):
+    """{task: {policy: {example: mean KL}}} of a record file, of one budget and type."""
+    found = {}
+    for line in open(path, encoding="utf-8"):
+        r = json.loads(line)
+        if r.get("kl"):
+            found.setdefault(r["task"], {}).setdefault(r["policy"], {})[r["example"]] = sum(r["kl"]) / len(r["kl"])
+    return found
+
+
+def interval(values):
+    """Mean, and the middle 95 % of 10,000 means of as many drawn with replacement."""
+    draw = random.Random(0)
+    means = sorted(sum(draw.choices(values, k=len(values))) / len(values) for _ in range(10000))
+    return sum(values) / len(values), means[250], means[9749]
+
+
+def print_across(folder, base="chunkkv"):
+    found = read_kl(os.path.join(ROOT, folder, "records.jsonl"))
+    policies = list(dict.fromkeys(p for task in found.values() for p in task))
+    print("| task |" + "".join(f" {p} |" for p in policies) + "\n|---|" + "---|" * len(policies))
+    for task, kl in found.items():
+        print(f"| {task} |" + "".join(f" {sum(kl[p].values()) / len(kl[p]):.2f} |" for p in policies))
+    cells = []
+    for p in policies:
+        more = [kl[p][e] - kl[base][e] for kl in found.values() for e in kl[p]]
+        mean, low, high = interval(more)
+        cells.append(" |" if p == base else f" {mean:+.2f} <sub>{low:+.2f} to {high:+.2f}</sub> |")
+    print(f"| more than {base}, {len(more)} examples |" + "".join(cells))
+
+
 def main():
+    if sys.argv[1:2] == ["--across"]:
+        print_across(sys.argv[2])
+        return
     folders = sys.argv[1:] or sorted(f for f in os.listdir(ROOT) if os.path.exists(os.path.join(ROOT, f, "table.txt")))
     for folder in folders:
         for (task, n, length), rows in tables(os.path.join(ROOT, folder, "table.txt")):
