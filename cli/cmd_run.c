@@ -12,8 +12,8 @@ bool run_failed(run *r, const char *what) {
 bool run_check(const run *r) {
 	ckv_status status = ckv_llama_check(r->ckv);
 	if (status) {
-		fail("the answer can't be relied on, since rows that a layer does not have could not be hidden: %s",
-		     ckv_strerror(status));
+		const char *why = ckv_llama_message(r->ckv);
+		fail("the answer can't be relied on: %s", *why ? why : ckv_strerror(status));
 	}
 	return status == CKV_OK;
 }

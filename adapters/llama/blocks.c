@@ -9,7 +9,8 @@ ckv_status ckv_llama_block_check(ckv_llama *ckv) {
 	if (ckv_params_needs(p, &needs)) {
 		return ckv_llama_fail(ckv, CKV_ERR_POLICY, "the policy's parameters are not usable");
 	}
-	const char *why = ckv_params_hosted(p)                        ? "the cache that can hold its rows is filled once"
+	bool hosted = ckv_params_hosted(p) || ckv->cache_kind == CKV_LLAMA_CACHE_HOSTED;
+	const char *why = hosted                                      ? "a hosted cache is filled once"
 	                  : strcmp(p->scorer, "none") == 0            ? "it never drops anything"
 	                  : strcmp(p->layers, "uniform") != 0         ? "its layers would differ in length"
 	                  : strcmp(p->selector, "adaptive_head") == 0 ? "its heads would differ in length"

@@ -543,7 +543,7 @@ ckv_status ckv_llama_compress(ckv_llama *ckv, struct llama_context *ctx, llama_s
 	if (status == CKV_OK) {
 		if (out->size == sizeof *out) {
 			out->move_s += now() - start;
-			out->alloc_after = out->alloc_before;
+			out->alloc_after = ckv_llama_cache_alloc(ckv);
 		}
 	}
 	return status;

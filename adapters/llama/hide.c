@@ -186,5 +186,6 @@ void ckv_llama_hide_after(ckv_llama *ckv, struct ggml_tensor *node) {
 }
 
 ckv_status ckv_llama_check(const ckv_llama *ckv) {
-	return ckv ? ckv->host.failed ? ckv->host.failed : ckv->hide.failed : CKV_ERR_ARG;
+	ckv_status status = ckv ? ckv_llama_host_check(ckv) : CKV_ERR_ARG;
+	return status ? status : ckv->hide.failed;
 }

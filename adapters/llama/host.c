@@ -84,7 +84,7 @@ bool ckv_llama_host_wants(ckv_llama *ckv, const struct ggml_tensor *node) {
 
 /* What an earlier graph left when it broke off. */
 void ckv_llama_host_mend(ckv_llama *ckv, struct ggml_tensor *node) {
-	if (node == ckv->taken.node && node->op == GGML_OP_NONE) {
+	if (node->op == GGML_OP_NONE && ckv_llama_is_attention(node)) {
 		node->op = GGML_OP_FLASH_ATTN_EXT;
 	}
 	ckv_llama_take_home(ckv, node);
@@ -99,7 +99,6 @@ void ckv_llama_host_before(ckv_llama *ckv, struct ggml_tensor *node) {
 	bool lent =
 	    !h->layers[number].written && can_lend(h, number, ckv_llama_root(node->src[1])) && ckv_llama_lend(ckv, number, node);
 	if (!lent && is_host(node)) {
-		ckv->taken.node = node;
 		node->op = GGML_OP_NONE;
 	}
 }
@@ -340,10 +339,33 @@ ckv_status ckv_llama_host_enter(ckv_llama *ckv, struct llama_context *ctx, llama
 	return CKV_OK;
 }
 
+/* Every layer to the n tokens that llama.cpp knows of, or nothing changed. */
+static ckv_status agree(ckv_llama *ckv, int32_t n) {
+	hosting *h = &ckv->host;
+	bool good = !h->failed && n >= h->base;
+	for (int32_t i = 0; i < h->n_layers; i++) {
+		good = good && h->layers[i].n_seen >= n;
+	}
+	if (!good) {
+		return ckv_llama_fail(ckv, CKV_ERR_STATE,
+		                      "the hosted cache and llama.cpp's sequence (%d tokens) don't go together: %s", n,
+		                      h->failed ? "an earlier decode failed" : "tokens were taken back, or decoded past it");
+	}
+	ckv_status status = CKV_OK;
+	for (int32_t i = 0; i < h->n_layers && status == CKV_OK; i++) {
+		status = h->layers[i].n_seen > n ? take_back(ckv, i, n) : CKV_OK;
+	}
+	return status;
+}
+
 /* What is in use becomes what is held, beside the llama.cpp state of the sequence that is held already. */
 ckv_status ckv_llama_host_hold(ckv_llama *ckv) {
 	hosting *h = &ckv->host;
 	held_cache held;
+	ckv_status status = agree(ckv, llama_memory_seq_pos_max(h->memory, h->seq) + 1);
+	if (status) {
+		return status;
+	}
 	if (ckv_llama_held_make(ckv, h->n_layers, &held)) {
 		return CKV_ERR_NOMEM;
 	}
@@ -371,13 +393,24 @@ ckv_status ckv_llama_settle(ckv_llama *ckv) {
 	}
 	const hosting *h = &ckv->host;
 	if (h->cache) {
-		/* The newest cell tells the next position; sliding windows need theirs. */
-		int32_t last = llama_memory_seq_pos_max(h->memory, h->seq), first = last - h->window;
+		/* The newest cell tells the next position; a sliding window of the next token reaches back to its own. */
+		int32_t last = llama_memory_seq_pos_max(h->memory, h->seq), first = h->window > 1 ? last + 2 - h->window : last;
 		if (first > 0) {
 			llama_memory_seq_rm(h->memory, h->seq, -1, first);
 		}
 	}
 	return CKV_OK;
+}
+
+ckv_status ckv_llama_host_check(const ckv_llama *ckv) {
+	const hosting *h = &ckv->host;
+	int32_t n = h->cache ? llama_memory_seq_pos_max(h->memory, h->seq) + 1 : 0;
+	for (int32_t i = 0; i < h->n_layers && !h->failed; i++) {
+		if (h->layers[i].n_seen < n) {
+			return CKV_ERR_STATE; /* a graph went by unseen */
+		}
+	}
+	return h->failed;
 }
 
 ckv_status ckv_llama_hosted_info(const ckv_llama *ckv, ckv_cache_info *info) {

@@ -68,6 +68,7 @@ static ckv_status load_layer(ckv_llama *ckv, const host_plan *plan, int32_t numb
 	if (status) {
 		return status;
 	}
+	in.layer.k.n_tokens = in.layer.v.n_tokens = plan->n_tokens; /* a token that is decoded again is none of them */
 	status = lists_make(ckv, &plan->keep[number], plan->n_tokens, &l);
 	status = status ? status : merge(ckv, &in.layer, &l, &merged);
 	if (status == CKV_OK) {
@@ -155,10 +156,15 @@ static ckv_status write_state(ckv_llama *ckv, struct llama_context *ctx, const h
 	return status;
 }
 
+static ckv_status nothing_left(ckv_llama *ckv) {
+	return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
+	                      "the budget holds the last token alone, and nothing is left without it: keep two tokens or more");
+}
+
 ckv_status ckv_llama_host_fill(ckv_llama *ckv, struct llama_context *ctx, const host_plan *plan, bool but_last) {
 	held_cache held;
 	if (plan->n_tokens < 1) {
-		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED, "nothing is left without the last token");
+		return nothing_left(ckv);
 	}
 	ckv_status status = ckv_llama_held_make(ckv, plan->n_layers, &held);
 	if (status) {
@@ -167,6 +173,10 @@ ckv_status ckv_llama_host_fill(ckv_llama *ckv, struct llama_context *ctx, const 
 	status = make_cache(ckv, plan, &held);
 	for (int32_t i = 0; i < plan->n_layers && status == CKV_OK; i++) {
 		status = load_layer(ckv, plan, i, held.rows);
+	}
+	ckv_cache_info info = {.size = sizeof info};
+	if (status == CKV_OK && ckv_cache_get_info(held.rows, -1, &info) == CKV_OK && info.rows == 0) {
+		status = nothing_left(ckv);
 	}
 	status = status ? status : write_state(ckv, ctx, plan);
 	if (status) {

@@ -24,14 +24,19 @@ static void lend_rows(const ckv_view *view, int64_t n, struct ggml_tensor *like)
 
 /* Each query sees the rows up to its own; nothing sees the padding, of which then nothing is read either. */
 static bool lend_mask(ckv_llama *ckv, int64_t n_rows, int64_t n, int64_t n_queries, struct ggml_tensor *mask) {
-	void *bytes = ckv->host.mask;
-	bool room = ckv_llama_reserve(ckv, &bytes, &ckv->host.mask_size, (size_t)(n * n_queries), sizeof(uint16_t));
-	ckv->host.mask = bytes;
-	for (int64_t i = 0; i < n_queries && room; i++) {
+	hosting *h = &ckv->host;
+	bool filled = h->mask && h->mask_rows == n_rows && h->mask_columns == n && h->mask_queries == n_queries;
+	void *bytes = h->mask;
+	bool room = ckv_llama_reserve(ckv, &bytes, &h->mask_size, (size_t)(n * n_queries), sizeof(uint16_t));
+	h->mask = bytes;
+	for (int64_t i = 0; i < n_queries && room && !filled; i++) {
 		for (int64_t j = 0; j < n; j++) {
-			ckv->host.mask[i * n + j] = j < n_rows - n_queries + i + 1 ? 0 : minus_infinity;
+			h->mask[i * n + j] = j < n_rows - n_queries + i + 1 ? 0 : minus_infinity;
 		}
 	}
+	h->mask_rows = room ? n_rows : 0;
+	h->mask_columns = n;
+	h->mask_queries = n_queries;
 	mask->data = ckv->host.mask;
 	mask->ne[0] = n;
 	mask->ne[1] = n_queries;

@@ -153,8 +153,9 @@ typedef struct hosting {
 	size_t bytes_size;
 	float *result;
 	size_t result_size;
-	uint16_t *mask;
+	uint16_t *mask; /* of lent layers, see host_lend.c; for which numbers it was filled */
 	size_t mask_size;
+	int64_t mask_rows, mask_columns, mask_queries;
 } hosting;
 
 /* The attention node that was changed last. It outlives the hosting: a graph that breaks off leaves the node as it is, and
@@ -316,6 +317,8 @@ void ckv_llama_host_note(ckv_llama *ckv, const struct ggml_tensor *node);
 ckv_status ckv_llama_host_enter(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, bool move);
 /* The other way round: what is in use is held in ckv->held, of which the rest is there. */
 ckv_status ckv_llama_host_hold(ckv_llama *ckv);
+/* Whether what was decoded since can be relied on. */
+ckv_status ckv_llama_host_check(const ckv_llama *ckv);
 /* Ends it. */
 void ckv_llama_host_leave(ckv_llama *ckv);
 

@@ -42,7 +42,7 @@ static ckv_status restore(ckv_llama *ckv, struct llama_context *ctx, llama_seq_i
 		if (status) {
 			return status;
 		}
-	} else {
+	} else if (ckv->host.cache && ckv->host.memory == llama_get_memory(ctx)) {
 		ckv_llama_host_leave(ckv);
 	}
 	if (ckv->seen.ctx == ctx && ckv->seen.seq == seq) {
@@ -112,7 +112,12 @@ static ckv_status take_over(ckv_llama *ckv, struct llama_context **ctx, llama_se
 		                        ckv_llama_held_cells(ckv));
 		ckv_llama_drop(ckv);
 	}
-	status = status || !hosted ? status : ckv_llama_host_hold(ckv);
+	if (status == CKV_OK && hosted) {
+		status = ckv_llama_host_hold(ckv);
+		if (status) {
+			ckv_llama_drop(ckv); /* a state without its rows */
+		}
+	}
 	if (status == CKV_OK) {
 		if (ckv->seen.ctx == *ctx) {
 			ckv_llama_observe_clear(ckv);

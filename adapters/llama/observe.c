@@ -508,25 +508,29 @@ bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user) {
 		remember(ckv, tensor);
 		ckv_llama_host_mend(ckv, tensor);
 	}
-	bool hide = ckv_llama_hide_wants(ckv, tensor), host = ckv_llama_host_wants(ckv, tensor);
+	bool hide = ckv_llama_hide_wants(ckv, tensor), host = ckv_llama_host_wants(ckv, tensor), want;
 	if (ask) {
+		want = wanted(ckv, tensor);
 		if (hide) {
 			ckv_llama_hide_before(ckv, tensor);
 		}
+		ckv->next_asked = ckv->next && ckv->next(tensor, true, ckv->next_user);
+		/* Last, and undone first: nobody else in the chain must see the node with our rows in it. */
 		if (host) {
 			ckv_llama_host_before(ckv, tensor);
 		}
-		ckv->next_asked = ckv->next && ckv->next(tensor, true, ckv->next_user);
-		return wanted(ckv, tensor) || ckv->next_asked || hide || host;
+		return want || ckv->next_asked || hide || host;
 	}
-	if (wanted(ckv, tensor)) {
+	if (host) {
+		ckv_llama_host_after(ckv, tensor);
+	}
+	bool go_on = ckv->next_asked ? ckv->next(tensor, false, ckv->next_user) : true;
+	want = wanted(ckv, tensor);
+	if (want) {
 		ckv->seen.flaw = read_wanted(ckv, tensor);
 	}
 	if (hide) {
 		ckv_llama_hide_after(ckv, tensor);
 	}
-	if (host) {
-		ckv_llama_host_after(ckv, tensor);
-	}
-	return ckv->next_asked ? ckv->next(tensor, false, ckv->next_user) : true;
+	return go_on;
 }

@@ -22,9 +22,16 @@ ckv_status ckv_llama_decode_batch(ckv_llama *ckv, struct llama_context *ctx, str
 	              : CKV_OK;
 }
 
+/* Beside a hosted cache there may be fewer cells than a batch could have tokens. */
+static int32_t batch_size(const ckv_llama *ckv, struct llama_context *ctx) {
+	int32_t size = (int32_t)llama_n_ubatch(ctx), room = (int32_t)llama_n_ctx(ctx) - ckv->host.window - 1;
+	bool hosted = ckv->host.cache && ckv->host.memory == llama_get_memory(ctx);
+	return hosted && room > 0 && room < size ? room : size;
+}
+
 static ckv_status decode_all(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq, const llama_token *tokens,
                              int32_t n_tokens) {
-	int32_t size = (int32_t)llama_n_ubatch(ctx), start = llama_memory_seq_pos_max(llama_get_memory(ctx), seq) + 1;
+	int32_t size = batch_size(ckv, ctx), start = llama_memory_seq_pos_max(llama_get_memory(ctx), seq) + 1;
 	struct llama_batch batch = llama_batch_init(size, 0, 1);
 	ckv_status status = CKV_OK;
 	if (!batch.token) {
@@ -34,6 +41,7 @@ static ckv_status decode_all(ckv_llama *ckv, struct llama_context *ctx, llama_se
 		batch.n_tokens = n_tokens - done < size ? n_tokens - done : size;
 		bool last = done + batch.n_tokens == n_tokens;
 		status = ckv_llama_decode_batch(ckv, ctx, &batch, seq, tokens + done, start + done, last);
+		ckv_llama_settle(ckv);
 		if (status == CKV_OK && ckv->progress && !ckv->progress(done + batch.n_tokens, n_tokens, ckv->progress_user)) {
 			status = ckv_llama_fail(ckv, CKV_ERR_CANCELLED, "stopped after %d of %d prompt tokens", done + batch.n_tokens,
 			                        n_tokens);

@@ -43,6 +43,13 @@ ckv_status ckv_llama_observe_begin(ckv_llama *ckv, struct llama_context *ctx, ll
 	}
 	observation *seen = &ckv->seen;
 	int32_t n = llama_memory_seq_pos_max(llama_get_memory(ctx), seq) + 1;
+	if (ckv->host.cache && ckv->host.memory == llama_get_memory(ctx)) {
+		if (n > 0) {
+			return ckv_llama_fail(ckv, CKV_ERR_STATE,
+			                      "sequence %d attends to a hosted cache, whose rows are not there to be observed", seq);
+		}
+		ckv_llama_host_leave(ckv); /* another prompt in its place */
+	}
 	if (n > 0 && !goes_on(ckv, ctx, seq, n)) {
 		return refuse_begin(ckv, seq, n);
 	}

@@ -48,7 +48,8 @@ CKV_API ckv_status ckv_llama_create(ckv_llama **ckv, const char *policy, ckv_err
 CKV_API ckv_status ckv_llama_create_params(ckv_llama **ckv, const ckv_params *params, const ckv_ctx_options *options,
                                            ckv_error *error);
 
-/* NULL is allowed. Contexts it was attached to must be freed, or not decode any more, before. */
+/* NULL is allowed. Contexts it was attached to must be freed, or not decode any more, before; with a hosted cache in use see
+ * ckv_llama_leave. */
 CKV_API void ckv_llama_free(ckv_llama *ckv);
 
 /* What the last failed call found, one line, valid until the next call; "" when there was none. */
@@ -76,11 +77,15 @@ typedef enum ckv_llama_cache {
 
 /* For the extracts and compressions from now on. A hosted cache: after ckv_llama_restore (or compress, or shrink) llama.cpp
  * holds one cell of the sequence, for its position, and the new tokens' cells, which ckv_llama_settle frees; all layers but
- * sliding-window ones attend to our rows. The ckv_llama must stay attached; the context (n_seq_max 1, cache type f16, 256
- * cells are plenty) then decodes this sequence alone, and its state must not leave the process. Tokens decoded since can be
- * taken back by llama_memory_seq_rm(mem, seq, n, -1) and others decoded from position n on. Should something go wrong while
- * llama.cpp decodes, llama_decode can't be made to fail: ask ckv_llama_check. Errors: CKV_ERR_ARG, CKV_ERR_UNSUPPORTED (OWN
- * for a policy that packs, projects or merges). */
+ * sliding-window ones attend to our rows. The ckv_llama must stay attached, and serves one context at a time: one put to use
+ * before is void. That context (n_seq_max 1, cache type f16; 256 cells are plenty, in a sliding-window model the window and
+ * a batch) decodes this sequence alone, and its state must not leave the process. Of the sequence only the end may be taken
+ * back, to position n by llama_memory_seq_rm(mem, seq, n, -1), never what was compressed; the next tokens are then given
+ * their positions from n on (llama_batch_get_one would begin at 0 where settling has left no cell before n). No
+ * llama_memory_seq_add, _div or _cp, and nothing removed from the middle. In a sliding-window model nothing can be taken
+ * back once it has settled. Should something go wrong while llama.cpp decodes, llama_decode can't be made to fail: ask
+ * ckv_llama_check. A prompt that is not longer than a model's sliding window stays in llama.cpp's cache whatever was asked
+ * for. Errors: CKV_ERR_ARG, CKV_ERR_UNSUPPORTED (OWN for a policy that packs, projects or merges). */
 CKV_API ckv_status ckv_llama_set_cache(ckv_llama *ckv, ckv_llama_cache kind);
 
 /* With a hosted cache: gives the cells of tokens that were decoded back to llama.cpp, all but the last one's and those of
@@ -92,7 +97,8 @@ CKV_API ckv_status ckv_llama_settle(ckv_llama *ckv);
 CKV_API ckv_status ckv_llama_hosted_info(const ckv_llama *ckv, ckv_cache_info *info);
 
 /* Ends the use of a hosted cache: the context's layers attend to llama.cpp's own cells again, and the sequence is void. What
- * is held stays. Before another ckv_llama's rows are put into the same context. */
+ * is held stays. Before another ckv_llama's rows are put into the same context, and before llama_free of the context when
+ * anything else that this ckv_llama is attached to will still decode. */
 CKV_API void ckv_llama_leave(ckv_llama *ckv);
 
 /* Called after each batch of a prefill, or of a question; return false to stop it (CKV_ERR_CANCELLED is then returned). */
@@ -182,7 +188,8 @@ CKV_API ckv_status ckv_llama_visit_layers(ckv_llama *ckv, struct llama_context *
  * then stay attached, and the state must not leave the process. Should there be no memory for it, llama_decode can't be made
  * to fail; ask ckv_llama_check: anything but CKV_OK means that what was decoded since the last restore is void. Don't shift
  * positions of such a sequence (llama_memory_seq_add): llama.cpp would rotate the zeros too. Errors: CKV_ERR_NOMEM,
- * CKV_ERR_NUMERIC, CKV_ERR_UNSUPPORTED. */
+ * CKV_ERR_NUMERIC, CKV_ERR_UNSUPPORTED. With a hosted cache, while its context lives: whether all that was decoded since
+ * came to it; CKV_ERR_STATE too. */
 CKV_API ckv_status ckv_llama_check(const ckv_llama *ckv);
 
 /* The second half: puts the held rows into sequence seq of a context of the same model, cache types, n_seq_max and
@@ -290,8 +297,8 @@ CKV_API size_t ckv_llama_stream_save(ckv_llama *ckv, void *data, size_t capacity
 CKV_API ckv_status ckv_llama_stream_restore(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq,
                                             const ckv_llama_stream_options *options, const void *data, size_t size);
 
-/* Bytes of the cache tensors of the context that decoded last while attached, as llama.cpp allocated them; 0 before its
- * first decode. */
+/* Bytes of the cache tensors of the context that decoded last while attached, as llama.cpp allocated them, 0 before its
+ * first decode; and those of a hosted cache in use. */
 CKV_API uint64_t ckv_llama_cache_alloc(const ckv_llama *ckv);
 
 #ifdef __cplusplus

@@ -323,12 +323,93 @@ static void compressed_in_place_and_shrunk(void **state) {
 		double kl = divergence(expected + (size_t)i * n, llama_get_logits_ith(f.ctx, -1), (int32_t)n);
 		assert_true(kl < 0.02);
 		if (i == STEPS / 2) {
+			if (llama_model_n_swa(f.model) == 0) { /* taken back, and nothing decoded since */
+				decode(&f, f.prompt.tokens[200]);
+				decode(&f, f.prompt.tokens[201]);
+				assert_true(llama_memory_seq_rm(llama_get_memory(f.ctx), 0, f.prompt.n + i + 1, -1));
+			}
 			assert_ok(f.ckv, ckv_llama_shrink(f.ckv, &f.ctx, 0, 64));
 		}
 	}
 	assert_ok(f.ckv, ckv_llama_check(f.ckv));
 	free(expected);
 	close_fixture(&f);
+}
+
+/* Questions longer than the cells there are, and decodes that llama.cpp cuts into several graphs. */
+static void long_questions_fit(void **state) {
+	fixture f;
+	ckv_cache_info info = {.size = sizeof info}, before = {.size = sizeof before};
+	(void)state;
+	open_read(&f, "adakv", NULL);
+	assert_ok(f.ckv, ckv_llama_set_cache(f.ckv, CKV_LLAMA_CACHE_HOSTED));
+	assert_ok(f.ckv, ckv_llama_extract(f.ckv, f.ctx, 0, ckv_keep_percent(40), NULL));
+	assert_ok(f.ckv, ckv_llama_hosted_info(f.ckv, &before));
+	move_to_small(&f, NULL, NULL);
+	int32_t n = llama_model_n_swa(f.model) ? 300 : (int32_t)llama_n_ctx(f.ctx) + 44;
+	assert_ok(f.ckv, ckv_llama_ask(f.ckv, f.ctx, 0, f.prompt.tokens, n));
+	assert_ok(f.ckv, ckv_llama_check(f.ckv));
+	assert_ok(f.ckv, ckv_llama_hosted_info(f.ckv, &info));
+	assert_int_equal(info.longest, before.longest + n);
+	size_t vocab = (size_t)vocabulary(&f);
+	float *asked = malloc(vocab * sizeof *asked);
+	assert_non_null(asked);
+	memcpy(asked, llama_get_logits_ith(f.ctx, -1), vocab * sizeof *asked);
+	llama_free(f.ctx);
+	struct llama_context_params params = model_params(room(&f, n + 64), GGML_TYPE_F16);
+	params.n_batch = 512;
+	params.n_ubatch = 48;
+	assert_ok(f.ckv, ckv_llama_attach(f.ckv, &params));
+	f.ctx = llama_init_from_model(f.model, params);
+	assert_non_null(f.ctx);
+	assert_ok(f.ckv, ckv_llama_restore(f.ckv, f.ctx, 0));
+	decode_part(&f, 0, n);
+	assert_ok(f.ckv, ckv_llama_check(f.ckv));
+	assert_true(divergence(asked, llama_get_logits_ith(f.ctx, -1), (int32_t)vocab) <
+	            0.05); /* other batches round otherwise */
+	free(asked);
+	close_fixture(&f);
+}
+
+/* Two in one chain, in either order: one has rows of llama.cpp's cache hidden, the other hosts. */
+static void chained(const float *expected, bool hiding_first) {
+	fixture f;
+	ckv_llama *hiding;
+	f.model = model_load();
+	prompt_make(f.model, 300, length_for(f.model), "What is the name of the cat?", &f.prompt);
+	assert_int_equal(ckv_llama_create(&hiding, "adakv", NULL), CKV_OK);
+	assert_int_equal(ckv_llama_create(&f.ckv, "chunkkv", NULL), CKV_OK);
+	assert_ok(hiding, ckv_llama_set_cache(hiding, CKV_LLAMA_CACHE_OWN));
+	assert_ok(f.ckv, ckv_llama_set_cache(f.ckv, CKV_LLAMA_CACHE_HOSTED));
+	struct llama_context_params params = model_params(f.prompt.n + MAX_NEW, GGML_TYPE_F16);
+	ckv_llama *chain[2] = {hiding_first ? hiding : f.ckv, hiding_first ? f.ckv : hiding};
+	assert_ok(chain[0], ckv_llama_attach(chain[0], &params));
+	assert_ok(chain[1], ckv_llama_attach(chain[1], &params));
+	f.ctx = llama_init_from_model(f.model, params);
+	assert_non_null(f.ctx);
+	assert_ok(hiding, ckv_llama_prefill(hiding, f.ctx, 0, f.prompt.tokens, f.prompt.n));
+	assert_ok(hiding, ckv_llama_compress(hiding, f.ctx, 0, ckv_keep_percent(40), NULL)); /* from now on it looks for holes */
+	llama_memory_seq_rm(llama_get_memory(f.ctx), 0, -1, -1);
+	assert_ok(f.ckv, ckv_llama_prefill(f.ckv, f.ctx, 0, f.prompt.tokens, f.prompt.n));
+	assert_ok(f.ckv, ckv_llama_compress(f.ckv, f.ctx, 0, ckv_keep_percent(40), NULL));
+	float *own = walk(&f);
+	double kl = mean_divergence(&f, expected, own);
+	print_message("KL %.2e\n", kl);
+	assert_true(kl < 0.02);
+	assert_ok(f.ckv, ckv_llama_check(f.ckv));
+	free(own);
+	close_fixture(&f);
+	ckv_llama_free(hiding);
+}
+
+static void one_hides_while_another_hosts(void **state) {
+	fixture f;
+	(void)state;
+	float *expected = walk_compressed(&f, "chunkkv", CKV_LLAMA_CACHE_HOSTED, 40, NULL);
+	close_fixture(&f);
+	chained(expected, false);
+	chained(expected, true);
+	free(expected);
 }
 
 typedef struct fuse {
@@ -466,6 +547,8 @@ int main(void) {
 	    cmocka_unit_test(cells_are_given_back),
 	    cmocka_unit_test(tokens_can_be_taken_back),
 	    cmocka_unit_test(compressed_in_place_and_shrunk),
+	    cmocka_unit_test(long_questions_fit),
+	    cmocka_unit_test(one_hides_while_another_hosts),
 	    cmocka_unit_test(broken_graphs_leave_nothing_behind),
 	    cmocka_unit_test(what_cannot_be_hosted_is_refused),
 	    cmocka_unit_test(several_sequences_are_refused),
