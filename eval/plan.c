@@ -67,9 +67,16 @@ static bool add_policy(plan *p, const char *text) {
 	return add_params(p, &params);
 }
 
+/* All but those that this build can't do. */
 static bool add_presets(plan *p) {
 	for (size_t i = 0; ckv_preset_info(i); i++) {
-		if (!add_policy(p, ckv_preset_info(i)->name)) {
+		ckv_params params;
+		ckv_error error;
+		if (ckv_policy_parse(ckv_preset_info(i)->name, &params, &error)) {
+			fail("%s", error.message);
+			return false;
+		}
+		if (ckv_codec_available(&params.codec) && !add_params(p, &params)) {
 			return false;
 		}
 	}

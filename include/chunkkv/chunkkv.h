@@ -193,6 +193,9 @@ CKV_API const ckv_method_info *ckv_selector_info(size_t i);
 CKV_API const ckv_method_info *ckv_chunker_info(size_t i);
 CKV_API const ckv_method_info *ckv_layer_rule_info(size_t i);
 CKV_API const ckv_param_info *ckv_param_info_at(size_t i);
+/* 1 where this build can do what a codec asks for; 0: palu without LAPACKE. NULL and "none" count as can. */
+CKV_API int ckv_codec_available(const ckv_codec *codec);
+
 /* What may stand behind a "+": the codecs, and "merge"; and their parameters. */
 CKV_API const ckv_method_info *ckv_codec_info(size_t i);
 CKV_API const ckv_param_info *ckv_codec_param_info_at(size_t i);

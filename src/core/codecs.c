@@ -1,6 +1,7 @@
 /* Codecs: how kept rows are stored. Presets, the table of keys, what each kind reads, checks. */
 #include "core/internal.h"
 #include "core/parts.h"
+#include "quant/quant.h"
 
 #include <string.h>
 
@@ -114,6 +115,12 @@ void ckv_codec_own(const ckv_codec *codec, ckv_codec *own) {
 	own->kind = kind ? kind : codec->kind;
 	/* A name of another kind, or the caller's own, says nothing of this one: each kind has a preset called as it. */
 	own->preset = preset && strcmp(preset->codec.kind, codec->kind) == 0 ? preset->info.name : own->kind;
+}
+
+int ckv_codec_available(const ckv_codec *codec) {
+	ckv_codec own;
+	ckv_codec_own(codec, &own);
+	return strcmp(own.kind, "palu") != 0 || ckv_low_rank_available();
 }
 
 ckv_status ckv_codec_check(const ckv_codec *codec, ckv_error *error) {

@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include "core/registry.h"
+#include "quant/quant.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -625,8 +626,18 @@ static void format_of_ones_own_codec_parses_back(void **state) {
 	assert_string_equal(formatted(&p), "full");
 }
 
+static void what_the_build_lacks_is_told(void **state) {
+	ckv_params p = parsed("chunkkv+palu");
+	(void)state;
+	assert_int_equal(ckv_codec_available(&p.codec), ckv_low_rank_available());
+	p = parsed("chunkkv+kivi2");
+	assert_int_equal(ckv_codec_available(&p.codec), 1);
+	assert_int_equal(ckv_codec_available(NULL), 1);
+}
+
 int main(void) {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(what_the_build_lacks_is_told),
 	    cmocka_unit_test(codecs_have_the_documented_defaults),
 	    cmocka_unit_test(policies_without_codec_and_merging_have_none),
 	    cmocka_unit_test(values_given_are_values_read),
