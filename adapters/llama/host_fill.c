@@ -103,7 +103,8 @@ ckv_status ckv_llama_held_make(ckv_llama *ckv, int32_t n_layers, held_cache *hel
 		return CKV_OK;
 	}
 	ckv_llama_held_free(ckv, held);
-	return no_memory(ckv);
+	no_memory(ckv);
+	return CKV_ERR_NOMEM;
 }
 
 void ckv_llama_held_free(ckv_llama *ckv, held_cache *held) {

