@@ -128,7 +128,6 @@ struct llama_context *engine_context(const engine *e, ckv_llama *ckv, int32_t n_
 struct llama_context *engine_small_context(const engine *e, ckv_llama *ckv, int32_t n_cells) {
 	enum { UBATCH = 64 };
 	int32_t window = llama_model_n_swa(e->model), least = window > 0 ? window + UBATCH : 0;
-	least = n_cells + UBATCH > least && n_cells < UBATCH ? n_cells + UBATCH : least;
 	return engine_context(e, ckv, n_cells > least ? n_cells : least, UBATCH);
 }
 

@@ -57,26 +57,25 @@ static bool add_params(plan *p, const ckv_params *params) {
 	return true;
 }
 
+static bool parse(const char *text, ckv_params *params) {
+	ckv_error error;
+	ckv_status status = ckv_policy_parse(text, params, &error);
+	if (status) {
+		fail("%s", error.message);
+	}
+	return status == CKV_OK;
+}
+
 static bool add_policy(plan *p, const char *text) {
 	ckv_params params;
-	ckv_error error;
-	if (ckv_policy_parse(text, &params, &error)) {
-		fail("%s", error.message);
-		return false;
-	}
-	return add_params(p, &params);
+	return parse(text, &params) && add_params(p, &params);
 }
 
 /* All but those that this build can't do. */
 static bool add_presets(plan *p) {
 	for (size_t i = 0; ckv_preset_info(i); i++) {
 		ckv_params params;
-		ckv_error error;
-		if (ckv_policy_parse(ckv_preset_info(i)->name, &params, &error)) {
-			fail("%s", error.message);
-			return false;
-		}
-		if (ckv_codec_available(&params.codec) && !add_params(p, &params)) {
+		if (!parse(ckv_preset_info(i)->name, &params) || (ckv_codec_available(&params.codec) && !add_params(p, &params))) {
 			return false;
 		}
 	}

@@ -145,7 +145,7 @@ static ckv_status fit_side(fit_job *j, bool keys) {
 	j->fitted.dim = j->side->dim;
 	j->fitted.width = j->fitted.fit.rank;
 	ckv_codec_shape(cache, &j->fitted, j->n_heads, keys);
-	status = j->fitted.packs ? CKV_OK : ckv_side_reserve(cache, &j->fitted, j->n_heads, j->n, 0, true);
+	status = j->fitted.packs ? CKV_OK : ckv_side_reserve(cache, &j->fitted, j->n_heads, j->n, true);
 	for (int32_t h = 0; h < j->n_heads; h++) {
 		most = j->n[h] > most ? j->n[h] : most;
 	}

@@ -7,7 +7,6 @@ static ckv_status copy_heads(ckv_cache *to, const cache_side *from, cache_side *
 	ckv_status status = from->fit.rank ? ckv_low_rank_copy(&to->allocator, &from->fit, &side->fit) : CKV_OK;
 	size_t width = (size_t)from->width;
 	side->width = from->width;
-	side->packs = from->packs;
 	for (int32_t h = 0; h < n_heads && status == CKV_OK; h++) {
 		status = ckv_packed_copy(&to->allocator, &from->heads[h].packed, &side->heads[h].packed);
 		side->tail_rows += (size_t)from->heads[h].n;

@@ -59,8 +59,8 @@ static inline uint16_t *ckv_rows_tail(const cache_side *side, const cache_rows *
 }
 
 /* side.c: f16 rows. */
-/* Room for `more`[heads], or for n more in each where it is NULL, without spare when exact. */
-ckv_status ckv_side_reserve(ckv_cache *cache, cache_side *side, int32_t n_heads, const int32_t *more, int32_t n, bool exact);
+/* Room for more[heads] rows, without spare when exact. */
+ckv_status ckv_side_reserve(ckv_cache *cache, cache_side *side, int32_t n_heads, const int32_t *more, bool exact);
 /* One row to the head's tail, where there is room. CKV_ERR_NUMERIC: f16 does not hold it. */
 ckv_status ckv_side_put(cache_side *side, int32_t head, const float *row, size_t n);
 /* Takes the oldest n rows out of the tail. */

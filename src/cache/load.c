@@ -1,5 +1,6 @@
 /* Rows that come in: the kept ones of a prompt, then the tokens that follow. */
 #include "cache/internal.h"
+#include "measure/internal.h"
 
 #include <string.h>
 
@@ -44,12 +45,8 @@ static ckv_status check_keep(ckv_cache *cache, int32_t number, const ckv_keep *k
 	bool good =
 	    keep->positions && keep->offsets && (keep->n_lists == 1 || keep->n_lists == n_heads) && keep->offsets[0] == 0;
 	for (int32_t list = 0; good && list < keep->n_lists; list++) {
-		int32_t last = -1;
-		good = keep->offsets[list + 1] >= keep->offsets[list];
-		for (int32_t i = keep->offsets[list]; good && i < keep->offsets[list + 1]; i++) {
-			good = keep->positions[i] > last && keep->positions[i] < n_tokens;
-			last = keep->positions[i];
-		}
+		int32_t first = keep->offsets[list], end = keep->offsets[list + 1];
+		good = end >= first && ckv_list_fits(keep->positions + first, (size_t)(end - first), n_tokens);
 	}
 	return good ? CKV_OK
 	            : ckv_fail(&cache->error, CKV_ERR_ARG,
@@ -99,8 +96,8 @@ static ckv_status reserve(ckv_cache *cache, cache_layer *layer, const row_choice
 	for (int32_t h = 0; h < heads; h++) {
 		more[h] = choice_count(choice, h);
 	}
-	ckv_status status = ckv_side_reserve(cache, &layer->k, heads, more, 0, exact);
-	return status ? status : ckv_side_reserve(cache, &layer->v, heads, more, 0, exact);
+	ckv_status status = ckv_side_reserve(cache, &layer->k, heads, more, exact);
+	return status ? status : ckv_side_reserve(cache, &layer->v, heads, more, exact);
 }
 
 /* All rows of both sides, or none. counts[2 * heads] is scratch. */
@@ -138,8 +135,7 @@ static ckv_status store(ckv_cache *cache, cache_layer *layer, const incoming in[
 	return status;
 }
 
-/* -------------------------------------------------------------------------------------------------------- in the subspace
- */
+/* ---------------------------------------------------------------------------------------------------- in the subspace */
 
 /* The published code quantises the latents of every call of several tokens, in groups of that call. */
 static ckv_status requantise(ckv_cache *cache, const cache_side *side, float *latents, int32_t n) {

@@ -138,6 +138,16 @@ ckv_status ckv_cache_drop(ckv_cache *cache, int32_t layer, int32_t head, const i
 	return CKV_OK;
 }
 
+static void take_newest(cache_side *side, int32_t head, int32_t n) {
+	cache_rows *rows = &side->heads[head];
+	int32_t tail = n < rows->n ? n : rows->n;
+	rows->n -= tail;
+	for (int32_t left = n - tail; left > 0; left--) {
+		int32_t last = rows->packed.n - 1;
+		ckv_packed_remove(&rows->packed, &last, 1);
+	}
+}
+
 ckv_status ckv_cache_take_back(ckv_cache *cache, int32_t layer, int32_t n) {
 	cache_layer *l = ckv_cache_layer(cache, layer);
 	if (!l || n < 0) {
@@ -150,11 +160,8 @@ ckv_status ckv_cache_take_back(ckv_cache *cache, int32_t layer, int32_t n) {
 		}
 	}
 	for (int32_t h = 0; h < l->shape.n_kv_heads; h++) {
-		for (int32_t i = 0; i < n; i++) {
-			int32_t last = ckv_rows_count(&l->k.heads[h]) - 1;
-			drop_rows(&l->k, h, &last, 1);
-			drop_rows(&l->v, h, &last, 1);
-		}
+		take_newest(&l->k, h, n);
+		take_newest(&l->v, h, n);
 	}
 	return CKV_OK;
 }

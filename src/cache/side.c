@@ -13,16 +13,14 @@ static int32_t wanted(const cache_rows *rows, int32_t more, bool exact) {
 	return exact ? n : (n + STEP - 1) / STEP * STEP;
 }
 
-ckv_status ckv_side_reserve(ckv_cache *cache, cache_side *side, int32_t n_heads, const int32_t *more, int32_t n,
-                            bool exact) {
+ckv_status ckv_side_reserve(ckv_cache *cache, cache_side *side, int32_t n_heads, const int32_t *more, bool exact) {
 	size_t total = 0, row = (size_t)side->width * sizeof *side->tail;
 	bool enough = true;
 	for (int32_t h = 0; h < n_heads; h++) {
-		int32_t add = more ? more[h] : n;
-		if (add > CKV_MAX_TOKENS - ckv_rows_count(&side->heads[h])) {
+		if (more[h] > CKV_MAX_TOKENS - ckv_rows_count(&side->heads[h])) {
 			return ckv_fail(&cache->error, CKV_ERR_ARG, "more than %d rows", CKV_MAX_TOKENS);
 		}
-		int32_t capacity = wanted(&side->heads[h], add, exact);
+		int32_t capacity = wanted(&side->heads[h], more[h], exact);
 		enough = enough && capacity == side->heads[h].capacity;
 		total += (size_t)capacity;
 	}
@@ -36,7 +34,7 @@ ckv_status ckv_side_reserve(ckv_cache *cache, cache_side *side, int32_t n_heads,
 	size_t at = 0;
 	for (int32_t h = 0; h < n_heads; h++) {
 		cache_rows *rows = &side->heads[h];
-		int32_t capacity = wanted(rows, more ? more[h] : n, exact);
+		int32_t capacity = wanted(rows, more[h], exact);
 		if (rows->n) {
 			memcpy(bigger + at * (size_t)side->width, ckv_rows_tail(side, rows), (size_t)rows->n * row);
 		}

@@ -1,5 +1,6 @@
 #include "support.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,4 +138,22 @@ int32_t room(const fixture *f, int32_t n) {
 void decode_part(fixture *f, int32_t from, int32_t n) {
 	struct llama_batch batch = llama_batch_get_one(f->prompt.tokens + from, n);
 	assert_int_equal(llama_decode(f->ctx, batch), 0);
+}
+
+double divergence(const float *full, const float *other, int32_t n) {
+	double most[2] = {-1e30, -1e30}, sum[2] = {0, 0}, kl = 0;
+	const float *x[2] = {full, other};
+	for (int k = 0; k < 2; k++) {
+		for (int32_t i = 0; i < n; i++) {
+			most[k] = (double)x[k][i] > most[k] ? (double)x[k][i] : most[k];
+		}
+		for (int32_t i = 0; i < n; i++) {
+			sum[k] += exp((double)x[k][i] - most[k]);
+		}
+	}
+	for (int32_t i = 0; i < n; i++) {
+		double p = exp((double)full[i] - most[0]) / sum[0];
+		kl += p * ((double)full[i] - most[0] - log(sum[0]) - (double)other[i] + most[1] + log(sum[1]));
+	}
+	return kl;
 }

@@ -48,6 +48,9 @@ int32_t room(const fixture *f, int32_t n);
 /* n tokens of the prompt from `from` on, at the end of sequence 0. */
 void decode_part(fixture *f, int32_t from, int32_t n);
 
+/* KL(full || other) of the next token, by logits [n]. */
+double divergence(const float *full, const float *other, int32_t n);
+
 void assert_ok(const ckv_llama *ckv, ckv_status status);
 
 #endif

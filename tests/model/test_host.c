@@ -58,24 +58,6 @@ static float *walk(fixture *f) {
 	return logits;
 }
 
-static double divergence(const float *p, const float *q, int32_t n) {
-	double most[2] = {-1e30, -1e30}, sum[2] = {0, 0}, kl = 0;
-	const float *x[2] = {p, q};
-	for (int k = 0; k < 2; k++) {
-		for (int32_t i = 0; i < n; i++) {
-			most[k] = (double)x[k][i] > most[k] ? (double)x[k][i] : most[k];
-		}
-		for (int32_t i = 0; i < n; i++) {
-			sum[k] += exp((double)x[k][i] - most[k]);
-		}
-	}
-	for (int32_t i = 0; i < n; i++) {
-		double a = (double)p[i] - most[0] - log(sum[0]), b = (double)q[i] - most[1] - log(sum[1]);
-		kl += exp(a) * (a - b);
-	}
-	return kl;
-}
-
 static double mean_divergence(const fixture *f, const float *p, const float *q) {
 	double sum = 0;
 	int32_t n = vocabulary(f);

@@ -65,25 +65,6 @@ static void crowd_close(crowd *c) {
 	}
 }
 
-/* KL(full || other) of the next token. */
-static double divergence(const float *full, const float *other, int32_t n) {
-	double most[2] = {-1e30, -1e30}, sum[2] = {0, 0}, kl = 0;
-	const float *x[2] = {full, other};
-	for (int k = 0; k < 2; k++) {
-		for (int32_t i = 0; i < n; i++) {
-			most[k] = (double)x[k][i] > most[k] ? (double)x[k][i] : most[k];
-		}
-		for (int32_t i = 0; i < n; i++) {
-			sum[k] += exp((double)x[k][i] - most[k]);
-		}
-	}
-	for (int32_t i = 0; i < n; i++) {
-		double p = exp((double)full[i] - most[0]) / sum[0];
-		kl += p * ((double)full[i] - most[0] - log(sum[0]) - (double)other[i] + most[1] + log(sum[1]));
-	}
-	return kl;
-}
-
 /* The full cache's greedy answer and the distribution after each of its tokens. */
 typedef struct answer {
 	llama_token token[N_NEW];

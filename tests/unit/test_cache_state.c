@@ -360,7 +360,8 @@ static void sides_that_were_packed_apart_are_refused(void **state) {
 	cache_side *side = &cache->layers[0].v;
 	cache_rows *rows = &side->heads[0];
 	int32_t newest[] = {rows->packed.n - 2, rows->packed.n - 1};
-	assert_int_equal(ckv_side_reserve(cache, side, 2, NULL, 2, true), CKV_OK);
+	static const int32_t two[2] = {2, 2};
+	assert_int_equal(ckv_side_reserve(cache, side, 2, two, true), CKV_OK);
 	ckv_packed_remove(&rows->packed, newest, 2);
 	memset(ckv_rows_tail(side, rows) + rows->n * side->width, 0, 2 * (size_t)side->width * 2);
 	rows->n += 2;
