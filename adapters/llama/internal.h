@@ -215,7 +215,7 @@ struct ckv_llama {
 	bool attached;
 	ggml_backend_sched_eval_callback next; /* the caller's own cb_eval */
 	void *next_user;
-	bool next_asked;
+	bool next_asked, host_asked; /* what the node that is computed next was asked for by */
 	ckv_llama_progress progress;
 	void *progress_user;
 	observation seen;

@@ -502,35 +502,42 @@ static void remember(ckv_llama *ckv, const struct ggml_tensor *node) {
 	}
 }
 
+/* Whoever hosts in this chain gives the node back first: nobody may see it with others' rows in it. */
+static void take_hosts_off(ckv_llama *ckv, struct ggml_tensor *node) {
+	for (ckv_llama *c = ckv; c; c = c->next == ckv_llama_eval ? c->next_user : NULL) {
+		if (c->host_asked) {
+			c->host_asked = false;
+			ckv_llama_host_after(c, node);
+		}
+	}
+}
+
+static bool before(ckv_llama *ckv, struct ggml_tensor *node) {
+	remember(ckv, node);
+	ckv_llama_host_mend(ckv, node);
+	bool hide = ckv_llama_hide_wants(ckv, node), want = wanted(ckv, node), host = ckv_llama_host_wants(ckv, node);
+	if (hide) {
+		ckv_llama_hide_before(ckv, node);
+	}
+	ckv->next_asked = ckv->next && ckv->next(node, true, ckv->next_user);
+	ckv->host_asked = host;
+	if (host) {
+		ckv_llama_host_before(ckv, node);
+	}
+	return want || hide || host || ckv->next_asked;
+}
+
 bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user) {
 	ckv_llama *ckv = user;
 	if (ask) {
-		remember(ckv, tensor);
-		ckv_llama_host_mend(ckv, tensor);
+		return before(ckv, tensor);
 	}
-	bool hide = ckv_llama_hide_wants(ckv, tensor), host = ckv_llama_host_wants(ckv, tensor), want;
-	if (ask) {
-		want = wanted(ckv, tensor);
-		if (hide) {
-			ckv_llama_hide_before(ckv, tensor);
-		}
-		ckv->next_asked = ckv->next && ckv->next(tensor, true, ckv->next_user);
-		/* Last, and undone first: nobody else in the chain must see the node with our rows in it. */
-		if (host) {
-			ckv_llama_host_before(ckv, tensor);
-		}
-		return want || ckv->next_asked || hide || host;
-	}
-	if (host) {
-		ckv_llama_host_after(ckv, tensor);
-	}
-	bool go_on = ckv->next_asked ? ckv->next(tensor, false, ckv->next_user) : true;
-	want = wanted(ckv, tensor);
-	if (want) {
+	take_hosts_off(ckv, tensor);
+	if (wanted(ckv, tensor)) { /* with the mask as it was computed with */
 		ckv->seen.flaw = read_wanted(ckv, tensor);
 	}
-	if (hide) {
+	if (ckv_llama_hide_wants(ckv, tensor)) {
 		ckv_llama_hide_after(ckv, tensor);
 	}
-	return go_on;
+	return ckv->next_asked ? ckv->next(tensor, false, ckv->next_user) : true;
 }
