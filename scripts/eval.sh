@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the evaluations that docs/results.md is about and keeps their records and pages under bench/results/eval. Each goes on where
 # it was when it broke off; on two cores all of them take some hours.
-#   eval.sh MODEL [niah|memory|ruler|ablations|perplexity|gsm8k|doc|doc-before|saving]
+#   eval.sh MODEL [niah|memory|codecs|ruler|ablations|perplexity|gsm8k|doc|doc-before|saving]
 set -eu
 cd "$(dirname "$0")/.."
 model=$1 which=${2:-all}
@@ -23,12 +23,22 @@ evaluate() {
 # The methods asked for beside the whole cache, and the two that lose least of the rest on niah at 10 %.
 some='--policy chunkkv --policy egchunkkv --policy snapkv --policy h2o --policy streamingllm'
 rest='--policy chunkkv-reuse --policy hybrid'
+# What the paper measures ChunkKV against beside eviction, and both together.
+codecs='--policy kivi8 --policy kivi4 --policy kivi2 --policy palu --policy chunkkv+kivi8 --policy chunkkv+kivi4'
 
 case $which in
 all | niah) evaluate niah niah -f "$(scripts/fetch-text.sh)" --length 512,1024,2048 --policy all --keep 30%,10%,5% ;;
 esac
 case $which in
 all | memory) evaluate memory niah -f "$(scripts/fetch-text.sh)" --length 1024 --policy all --keep 30%,10%,5% --cache-type f16,q8_0,q4_0 ;;
+esac
+case $which in
+all | codecs)
+	# At equal bytes: rows dropped, packed, projected, and both.
+	# shellcheck disable=SC2086 # lists of words
+	evaluate codecs niah -f "$(scripts/fetch-text.sh)" --length 1024 --examples 2 $codecs --policy chunkkv+kivi2 --policy chunkkv+palu --policy chunkkv \
+		--policy chunkkv+merge --policy adakv --policy adakv+kivi4 --policy snapkv+kivi4 --keep 75%,50%,30%,20%,10%,5%
+	;;
 esac
 case $which in
 all | ruler)
@@ -42,7 +52,7 @@ for line in sys.stdin:
     if score and float(score[0]) >= 0.5:
         print(line.split()[0])')
 	# shellcheck disable=SC2086 # lists of words
-	evaluate ruler $parts --data "$data" --prompts "$data/prompts.json" --length 1024 --examples 20 $some $rest --keep 10%
+	evaluate ruler $parts --data "$data" --prompts "$data/prompts.json" --length 1024 --examples 20 $some $rest $codecs --keep 10%
 	;;
 esac
 case $which in
