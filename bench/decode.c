@@ -9,6 +9,7 @@
  * Ratios are taken within a round, so that drift of the machine cancels; their median is printed with the quartiles. The
  * prompt is the document, repeated where it is too short: only speed is measured here. */
 #include "cli.h"
+#include "spread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,21 +29,6 @@ typedef struct lane {
 	double seconds[N_ROUNDS];
 } lane;
 
-static int by_value(const void *a, const void *b) {
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-typedef struct spread {
-	double low, median, high;
-} spread;
-
-static spread quartiles(double *x) {
-	qsort(x, N_ROUNDS, sizeof *x, by_value);
-	spread s = {x[N_ROUNDS / 4], x[N_ROUNDS / 2], x[3 * N_ROUNDS / 4]};
-	return s;
-}
-
 static bool run_block(lane *l, int round) {
 	double start = seconds();
 	for (int i = 0; i < BLOCK; i++) {
@@ -60,7 +46,7 @@ static spread rate(const lane *l) {
 	for (int i = 0; i < N_ROUNDS; i++) {
 		r[i] = BLOCK / l->seconds[i];
 	}
-	return quartiles(r);
+	return spread_of(r, N_ROUNDS);
 }
 
 static spread ratio(const lane *a, const lane *b) {
@@ -68,7 +54,7 @@ static spread ratio(const lane *a, const lane *b) {
 	for (int i = 0; i < N_ROUNDS; i++) {
 		r[i] = b->seconds[i] / a->seconds[i];
 	}
-	return quartiles(r);
+	return spread_of(r, N_ROUNDS);
 }
 
 static llama_token *long_prompt(const bench *b, int32_t n) {

@@ -16,6 +16,7 @@ static int32_t reach(const run *r) { return r->engine.n_prompt + r->options->n_p
 static const char *why_far(const run *r) {
 	const run_options *o = r->options;
 	return r->rotate                    ? "the budget is larger than that"
+	       : policy_streams_hosted(o)   ? "a hosted cache can't be rotated; --cache own can"
 	       : o->no_rotate               ? "--no-rotate leaves gaps between the positions of what is kept"
 	       : ggml_is_quantized(o->type) ? "a quantised cache can't be rotated; use --cache-type f16"
 	                                    : "a policy in blocks can't rotate; those that go token by token can";
@@ -25,7 +26,8 @@ static const char *why_far(const run *r) {
 static void decide_rotation(run *r) {
 	const run_options *o = r->options;
 	int32_t trained = llama_model_n_ctx_train(r->engine.model);
-	bool far = trained > 0 && reach(r) > trained, can = !o->blocks && !ggml_is_quantized(o->type);
+	bool far = trained > 0 && reach(r) > trained,
+	     can = !o->blocks && !ggml_is_quantized(o->type) && !policy_streams_hosted(o);
 	r->rotate = o->rotate || (far && can && !o->no_rotate);
 	if (far && (!r->rotate || o->ctx_budget > trained) && !o->quiet) {
 		fprintf(stderr,
@@ -62,7 +64,7 @@ static bool make_full(run *r) {
 static bool prepare(run *r) {
 	const run_options *o = r->options;
 	decide_rotation(r);
-	r->small = engine_context(&r->engine, r->ckv, o->ctx_budget, o->n_ubatch);
+	r->small = engine_bounded_context(&r->engine, r->ckv, o->ctx_budget, o->n_ubatch);
 	r->result.n_cells = r->small ? (int32_t)llama_n_ctx(r->small) : 0;
 	return r->small && (!o->compare || make_full(r));
 }

@@ -72,6 +72,8 @@ const ckv_method_info *policy_preset(const char *text, method_at at);
 int policy_fail(const char *text, const ckv_error *once, const ckv_error *stream);
 /* The policy of a cache of fixed size, from o->policy and o->interval. Prints why not. */
 bool policy_parse_bounded(run_options *o);
+/* Whether a cache of fixed size is one of our own. */
+bool policy_streams_hosted(const run_options *o);
 
 /* ------------------------------------------------------------------ text.c */
 typedef struct buffer {
@@ -139,6 +141,10 @@ struct llama_context_params engine_context_params(const engine *e, int32_t n_cel
 struct llama_context *engine_context(const engine *e, ckv_llama *ckv, int32_t n_cells, int32_t n_ubatch);
 /* The same, of a window model at least its window and a batch, for small batches: what answers from a compressed cache. */
 struct llama_context *engine_small_context(const engine *e, ckv_llama *ckv, int32_t n_cells);
+/* Tokens that are read at once where the budget is never outgrown. */
+int32_t engine_piece(int32_t budget, int32_t n_ubatch);
+/* For a sequence that never outgrows a budget of rows. */
+struct llama_context *engine_bounded_context(const engine *e, ckv_llama *ckv, int32_t budget, int32_t n_ubatch);
 struct llama_sampler *engine_sampler(const run_options *options);
 
 /* --------------------------------------------------------------- prompt.c */

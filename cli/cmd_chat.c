@@ -93,7 +93,8 @@ static void choose_bounds(chat *c) {
 			        trained);
 		}
 	}
-	c->bounds.rotate = o->rotate || (!o->no_rotate && !ggml_is_quantized(o->type));
+	bool can = !ggml_is_quantized(o->type) && !policy_streams_hosted(o);
+	c->bounds.rotate = o->rotate || (!o->no_rotate && can);
 	c->ubatch = c->bounds.budget / 4 < o->n_ubatch ? c->bounds.budget / 4 : o->n_ubatch;
 	c->ubatch = c->ubatch > 0 ? c->ubatch : 1;
 }
@@ -107,7 +108,11 @@ static bool make_context(chat *c) {
 		fail("%s", c->error.message);
 		return false;
 	}
-	c->ctx = engine_context(&c->engine, c->ckv, c->bounds.budget, c->ubatch);
+	if (ckv_llama_set_cache(c->ckv, c->options->cache_kind)) {
+		fail("--cache: %s", ckv_llama_message(c->ckv));
+		return false;
+	}
+	c->ctx = engine_bounded_context(&c->engine, c->ckv, c->bounds.budget, c->ubatch);
 	c->sampler = engine_sampler(c->options);
 	return c->ctx != NULL;
 }

@@ -300,12 +300,16 @@ static const form once = {"policies that compress once, or in blocks with --ctx-
                            {"parameters of merge", ckv_merge_param_info_at, merge_use, merge_value},
                            {"parameters of the codec", ckv_codec_param_info_at, codec_use, codec_value}}};
 
-/* A keeper is what llama.cpp's cache goes with: whether there can be one is what it says itself. */
+/* A keeper is what llama.cpp's own cache goes with: whether there can be one is what it says itself. */
 static void show_kept_by(const policy *made) {
 	ckv_keeper *probe = NULL;
 	ckv_error error;
 	paragraph p = {0};
-	if (ckv_keeper_create(&probe, &made->stream, NULL, &error)) {
+	if (ckv_stream_params_hosted(&made->stream)) {
+		paragraph_add(&p, "needs:");
+		paragraph_words(&p, "a cache of our own (--cache hosted)");
+		paragraph_end();
+	} else if (ckv_keeper_create(&probe, &made->stream, NULL, &error)) {
 		paragraph_words(&p, "not with --ctx-budget, only in ckv_stream:");
 		paragraph_words(&p, error.message);
 		paragraph_end();

@@ -131,6 +131,20 @@ struct llama_context *engine_small_context(const engine *e, ckv_llama *ckv, int3
 	return engine_context(e, ckv, n_cells > least ? n_cells : least, UBATCH);
 }
 
+int32_t engine_piece(int32_t budget, int32_t n_ubatch) {
+	int32_t quarter = budget > 4 ? budget / 4 : 1;
+	return quarter < n_ubatch ? quarter : n_ubatch;
+}
+
+/* The rows of a hosted cache are not llama.cpp's: it has cells for what is read at once, which is never more than a quarter
+ * of the budget. */
+struct llama_context *engine_bounded_context(const engine *e, ckv_llama *ckv, int32_t budget, int32_t n_ubatch) {
+	int32_t window = llama_model_n_swa(e->model), piece = engine_piece(budget, n_ubatch);
+	int32_t cells = piece + (window > 1 ? window : 1);
+	return policy_streams_hosted(e->options) ? engine_context(e, ckv, cells, piece)
+	                                         : engine_context(e, ckv, budget, n_ubatch);
+}
+
 struct llama_sampler *engine_sampler(const run_options *o) {
 	struct llama_sampler *chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
 	if (o->temperature <= 0.0) {

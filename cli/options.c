@@ -221,7 +221,15 @@ static bool check_bounded(run_options *o) {
 	if (!policy_parse_bounded(o) || !find_type(o)) {
 		return false;
 	}
+	bool hosted = policy_streams_hosted(o);
 	const complaint list[] = {
+	    {o->cache_kind == CKV_LLAMA_CACHE_OWN && !o->blocks && ckv_stream_params_hosted(&o->stream),
+	     "--cache own is llama.cpp's cache, which has as many rows in every layer and merges none: leave it out for this "
+	     "policy"},
+	    {hosted && o->blocks, "--cache hosted goes with policies that go token by token, not with those used in blocks; "
+	                          "chunkkv policies lists them"},
+	    {hosted && o->type != GGML_TYPE_F16, "the hosted cache takes f16 rows: leave --cache-type out"},
+	    {hosted && o->rotate, "the hosted cache keeps keys at their positions: leave --rotate out"},
 	    {o->rotate && o->no_rotate, "--rotate and --no-rotate exclude each other"},
 	    {o->rotate && ggml_is_quantized(o->type),
 	     "--rotate turns keys again and again, which a quantised cache would wear out: use --cache-type f16"},
@@ -238,8 +246,6 @@ static bool check_run_bounded(run_options *o) {
 	    {o->n_questions > 1,
 	     "one question is asked with --ctx-budget: several need --keep, where each goes on from the same "
 	     "compressed document"},
-	    {o->cache_kind == CKV_LLAMA_CACHE_HOSTED,
-	     "--cache hosted goes with --keep: a cache of fixed size is llama.cpp's own"},
 	    {o->n_ctx && !o->compare && !o->dry_run,
 	     "--ctx is the size of the full cache, and with --ctx-budget there is one only beside it, with --compare"},
 	};
@@ -292,7 +298,7 @@ static bool check_chat(run_options *o) {
 	    {o->document && strcmp(o->document, "-") == 0, "standard input is what you say: give the document as a file"},
 	    {empty_pin, "--pin '' has no text to keep"},
 	};
-	if (!no_complaint(list, sizeof list / sizeof *list) || !check_bounded(o)) {
+	if (!no_complaint(list, sizeof list / sizeof *list) || !find_cache(o) || !check_bounded(o)) {
 		return false;
 	}
 	if (o->blocks) {

@@ -67,9 +67,9 @@ const option_entry option_entries[] = {
     {"out", "FILE", 0, INSPECT, 0, TEXT, FIELD(out), 0, 0, "the page; default inspect.html", NULL},
 
     {"ctx-budget", "N", 0, BOTH, 1, WHOLE, FIELD(ctx_budget), 1, 1 << 28,
-     "cells of the cache, all of it, however long document and answer are: before more is read or\n"
+     "rows of the cache, all of it, however long document and answer are: before more is read or\n"
      "written than fits, the policy lets rows go; instead of --keep",
-     "cells of the cache, all of it, however long the conversation becomes; default 4096"},
+     "rows of the cache, all of it, however long the conversation becomes; default 4096"},
     {"interval", "N", 0, RUN, 1, WHOLE, FIELD(interval), 1, 1 << 20,
      "use a one-shot policy for that, at least N rows at once; else policies go token by token where\n"
      "there is such a form",
@@ -88,10 +88,11 @@ const option_entry option_entries[] = {
      NULL},
     {"cache-type", "TYPE", 0, BOTH, 2, TEXT, FIELD(cache_type), 0, 0,
      "type of the cache: f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0; default f16", NULL},
-    {"cache", "WHERE", 0, RUN | EVAL, 2, TEXT, FIELD(cache), 0, 0,
+    {"cache", "WHERE", 0, BOTH | EVAL, 2, TEXT, FIELD(cache), 0, 0,
      "where kept rows go: own: llama.cpp's cache; hosted: one beside it, where layers and heads have lengths\n"
      "of their own and rows may be packed (+kivi4); auto, the default: hosted for policies that need it",
-     NULL},
+     "where the rows are: own: llama.cpp's cache; hosted: one beside it, where layers and heads keep rows of\n"
+     "their own and values may be merged; auto, the default: hosted for policies that need it"},
     {"threads", "N", 't', ALL, 2, WHOLE, FIELD(n_threads), 1, 4096, "default: all processors", NULL},
     {"gpu-layers", "N", 0, ALL, 2, WHOLE, FIELD(n_gpu_layers), 0, 1 << 20,
      "layers to put on the GPU; default: as llama.cpp decides", NULL},

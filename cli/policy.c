@@ -26,7 +26,8 @@ int policy_fail(const char *text, const ckv_error *once, const ckv_error *stream
 	return fail("%s; with --ctx-budget: %s", once->message, stream->message);
 }
 
-/* Token by token. Whether the rows can be kept account of alone, as llama.cpp has it, is known without a model. */
+/* Token by token. Whether the rows can be kept account of alone, as llama.cpp's own cache has it, is known without a model.
+ */
 static bool parse_stream(run_options *o) {
 	ckv_error error;
 	ckv_keeper *probe = NULL;
@@ -36,12 +37,17 @@ static bool parse_stream(run_options *o) {
 		fail("%s%s", error.message, once ? "; as a one-shot policy, in blocks, it goes with --interval N" : "");
 		return false;
 	}
-	status = ckv_keeper_create(&probe, &o->stream, NULL, &error);
+	status = ckv_stream_params_hosted(&o->stream) ? CKV_OK : ckv_keeper_create(&probe, &o->stream, NULL, &error);
 	ckv_keeper_free(probe);
 	if (status) {
 		fail("%s; chunkkv policies lists what goes with --ctx-budget", error.message);
 	}
 	return status == CKV_OK;
+}
+
+bool policy_streams_hosted(const run_options *o) {
+	bool needed = o->ctx_budget && !o->blocks && ckv_stream_params_hosted(&o->stream);
+	return o->ctx_budget && (o->cache_kind == CKV_LLAMA_CACHE_HOSTED || (needed && o->cache_kind == CKV_LLAMA_CACHE_AUTO));
 }
 
 bool policy_parse_bounded(run_options *o) {

@@ -90,6 +90,7 @@ static void set_bounded(json_t *o, const run_result *r) {
 	const ckv_llama_stream_report *s = &r->stream;
 	json_object_set_new(o, "in_blocks", json_boolean(r->options->blocks));
 	json_object_set_new(o, "rotated", json_boolean(s->rotated != 0));
+	json_object_set_new(o, "hosted", json_boolean(s->hosted != 0));
 	set_count(o, "ctx_budget", (uint64_t)s->budget);
 	set_count(o, "n_cells", (uint64_t)r->n_cells);
 	set_count(o, "n_prompt", (uint64_t)r->n_prompt);

@@ -116,6 +116,7 @@ static bool choose(session *s, int32_t policy) {
 	inspected *to = &s->in->policies[policy];
 	ckv_llama_report report = {.size = sizeof report};
 	to->policy = from->text;
+	to->params = &from->params;
 	to->sinks = if_used(&from->params, "sinks", from->params.sinks);
 	to->window = if_used(&from->params, "window", from->params.window);
 	if (ckv_llama_extract(from->ckv, s->ctx, 0, s->budget, &report)) {
@@ -144,7 +145,7 @@ static bool on_layer(int32_t number, const ckv_layer *layer, void *user) {
 	v->good = v->good && number < v->in->n_layers && yardstick_layer(v->yard, layer);
 	for (int32_t i = 0; i < v->in->n_policies && v->good; i++) {
 		inspected *p = &v->in->policies[i];
-		v->good = yardstick_measure(v->yard, layer, &p->kept[number], p->figures[number]);
+		v->good = yardstick_measure(v->yard, layer, &p->kept[number], p->params, p->figures[number]);
 	}
 	return v->good && !interrupted();
 }

@@ -31,8 +31,9 @@ const figure_info *figure_at(figure f);
 
 /* One policy's choice. */
 typedef struct inspected {
-	const char *policy;    /* borrowed */
-	int32_t sinks, window; /* tokens protected at either end; 0 where the policy has none */
+	const char *policy;       /* borrowed */
+	const ckv_params *params; /* of the policy, borrowed; NULL: its rows stay as they came */
+	int32_t sinks, window;    /* tokens protected at either end; 0 where the policy has none */
 	ckv_reason reason;
 	bool no_slope;   /* layers=pyramid that gave every layer the same */
 	int32_t n_cells; /* of the longest layer */

@@ -1,5 +1,7 @@
 #include "inspect_figures.h"
 
+#include "inspect_stored.h"
+
 #include <chunkkv/measure.h>
 
 #include <math.h>
@@ -16,9 +18,9 @@ static const figure_info figures[N_FIGURES] = {
                        "How far the attention's output moves, as a share of its length.", -1},
     [FIGURE_COSINE] = {"attention_cosine", "Attention cosine", "cosine",
                        "Cosine of the attention over everything and over what is kept.", 1},
-    [FIGURE_KEYS] = {"key_l1", "Key loss", "keys", "Mean of what keys lose, dropped ones taken as zeros (L1).", -1},
-    [FIGURE_VALUES] = {"value_l1", "Value loss", "values", "Mean of what values lose, dropped ones taken as zeros (L1).",
-                       -1},
+    [FIGURE_KEYS] = {"key_l1", "Key loss", "keys",
+                     "Mean of what keys lose, dropped ones taken as zeros, packed ones as they are read back (L1).", -1},
+    [FIGURE_VALUES] = {"value_l1", "Value loss", "values", "The same of values, merged ones as they are then (L1).", -1},
     [FIGURE_JACCARD] = {"jaccard", "Like the layer before", "neighbours",
                         "Tokens that this layer and the one before both keep, of those that either keeps (Jaccard).", 0},
     [FIGURE_ENTROPY] = {"chunk_entropy", "Entropy in chunks", "entropy",
@@ -118,10 +120,17 @@ static ckv_status measure_chunks(const yardstick *y, const ckv_keep *keep, int32
 	return status;
 }
 
-bool yardstick_measure(yardstick *y, const ckv_layer *layer, const ckv_keep *keep, double out[N_FIGURES]) {
+bool yardstick_measure(yardstick *y, const ckv_layer *layer, const ckv_keep *keep, const ckv_params *how,
+                       double out[N_FIGURES]) {
+	stored_rows stored = {NULL, NULL};
 	ckv_measures m;
 	ckv_measures_init(&m);
-	ckv_status status = ckv_measure(y->ctx, layer, keep, &m);
+	if (how && ckv_params_hosted(how) && !stored_make(&stored, y->ctx, layer, keep, how)) {
+		stored_free(&stored);
+		return false;
+	}
+	ckv_status status = ckv_measure_stored(y->ctx, layer, keep, stored.keys, stored.values, &m);
+	stored_free(&stored);
 	if (status) {
 		return failed(y, layer, status);
 	}

@@ -15,7 +15,8 @@ bool yardstick_make(yardstick *y, const char *policy, int32_t n_threads);
 void yardstick_free(yardstick *y);
 /* Before the measurements of a layer. */
 bool yardstick_layer(yardstick *y, const ckv_layer *layer);
-/* All figures that hang on one layer alone. */
-bool yardstick_measure(yardstick *y, const ckv_layer *layer, const ckv_keep *keep, double figures[N_FIGURES]);
+/* All figures that hang on one layer alone. how: whose codec and merging change the kept rows; NULL: nobody's. */
+bool yardstick_measure(yardstick *y, const ckv_layer *layer, const ckv_keep *keep, const ckv_params *how,
+                       double figures[N_FIGURES]);
 
 #endif

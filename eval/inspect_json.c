@@ -1,5 +1,6 @@
 /* The figures of every layer, for programs. */
 #include "inspect.h"
+#include "inspect_stored.h"
 
 #include <jansson.h>
 
@@ -52,8 +53,11 @@ static json_t *shares(const inspection *in, const inspected *p) {
 }
 
 static json_t *policy_object(const inspection *in, const inspected *p) {
+	char codec[POLICY_TEXT];
 	json_t *o = json_object();
+	stored_name(p->params, codec, sizeof codec);
 	set(o, "policy", json_string(p->policy));
+	set(o, "codec", *codec ? json_string(codec) : json_null());
 	set(o, "reason", json_string(ckv_reason_text(p->reason)));
 	set(o, "no_slope", json_boolean(p->no_slope));
 	set(o, "kept_share", real(inspect_share(in, p)));

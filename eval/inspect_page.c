@@ -3,6 +3,7 @@
 #include "inspect_parts.h"
 
 #include "html.h"
+#include "inspect_stored.h"
 #include "inspect_text.h"
 #include "report_parts.h"
 #include "svg.h"
@@ -116,8 +117,15 @@ static void put_mean(double value, FILE *out) {
 
 static void put_row(const inspection *in, int32_t policy, FILE *out) {
 	const inspected *p = &in->policies[policy];
+	char codec[POLICY_TEXT];
+	stored_name(p->params, codec, sizeof codec);
 	fputs("<tr><th scope=\"row\">", out);
 	html_text(out, p->policy);
+	if (*codec) {
+		fputs("<small>on the rows that ", out);
+		html_text(out, codec);
+		fputs(" gives back</small>", out);
+	}
 	if (*inspect_note(p)) {
 		fprintf(out, "<small>%s</small>", inspect_note(p));
 	}
@@ -135,7 +143,7 @@ static void put_row(const inspection *in, int32_t policy, FILE *out) {
 static void put_terms(FILE *out) {
 	fputs("<details>\n<summary>What the columns mean</summary>\n<dl class=\"terms\">\n"
 	      "<dt>kept</dt><dd>Of all tokens, layers and heads together.</dd>\n"
-	      "<dt>cells</dt><dd>Tokens of the longest layer: so many cells llama.cpp has in all of them.</dd>\n",
+	      "<dt>cells</dt><dd>Tokens of the longest layer: so many cells llama.cpp would have in all of them.</dd>\n",
 	      out);
 	for (int f = 0; f < N_FIGURES; f++) {
 		const figure_info *info = figure_at((figure)f);
@@ -144,7 +152,10 @@ static void put_terms(FILE *out) {
 	fprintf(
 	    out,
 	    "</dl>\n<p>All policies are measured by the same queries, those of the last %d tokens, and, where there are chunks "
-	    "in a figure, by chunks of %d tokens, whatever their own are.</p>\n</details>\n",
+	    "in a figure, by chunks of %d tokens, whatever their own are. Where a policy packs, projects or merges rows, "
+	    "losses, "
+	    "cosine and output are of the rows that its cache gives back. Each layer is measured as it was when everything was "
+	    "kept: what its error does to the layers above is not counted here.</p>\n</details>\n",
 	    YARD_WINDOW, YARD_CHUNK);
 }
 

@@ -1,5 +1,6 @@
 /* The means over the layers, for the terminal. */
 #include "inspect.h"
+#include "inspect_stored.h"
 
 #include <math.h>
 #include <string.h>
@@ -31,6 +32,17 @@ static void put_notes(const inspection *in, FILE *out) {
 	}
 }
 
+/* Whose figures are not of rows as they came. */
+static void put_codecs(const inspection *in, FILE *out) {
+	char codec[POLICY_TEXT];
+	for (int32_t i = 0; i < in->n_policies; i++) {
+		stored_name(in->policies[i].params, codec, sizeof codec);
+		if (*codec) {
+			fprintf(out, "%s: measured on the rows that %s gives back\n", in->policies[i].policy, codec);
+		}
+	}
+}
+
 void inspect_table(const inspection *in, FILE *out) {
 	int width = name_width(in);
 	fprintf(out, "%d tokens, %d layers, %s kept; means over the layers\n\n%-*s%8s", in->n_tokens, in->n_layers,
@@ -51,5 +63,6 @@ void inspect_table(const inspection *in, FILE *out) {
 	for (int f = 0; f < N_FIGURES; f++) {
 		fprintf(out, "%-*s %s\n", COLUMN, figure_at((figure)f)->column, figure_at((figure)f)->means);
 	}
+	put_codecs(in, out);
 	put_notes(in, out);
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the benchmarks of this version and keeps their raw output under bench/results.
-#   bench.sh MODEL [decode|questions|policies|chunkers|observe|stream-text|stream-fact|stream-flat|stream-read|stream-long]
+#   bench.sh MODEL [decode|hosted|hosted-decode|hosted-paper|hosted-memory|questions|policies|chunkers|observe|stream-text|stream-fact|stream-flat|stream-read|stream-long]
 set -eu
 cd "$(dirname "$0")/.."
 model=$1 which=${2:-all}
@@ -29,6 +29,15 @@ keep() {
 case $which in
 all | decode) keep decode.txt ckv-bench-decode "10%, chunkkv" build/ckv-bench-decode "$model" demo/document.txt 10% chunkkv 1024 2300 4096 ;;
 esac
+# What a hosted cache costs and gives beside llama.cpp's: `hosted` is all three.
+hosted() {
+	case $which in
+	all | hosted | "hosted-$1") keep "hosted_$1.tsv" ckv-bench-hosted "$2" build/ckv-bench-hosted "$1" "$model" "$(scripts/fetch-text.sh)" ;;
+	esac
+}
+hosted decode "tokens a second on as many rows, interleaved"
+hosted paper "dropped, packed and projected rows beside the full cache, interleaved"
+hosted memory "memory of the process, one for each"
 case $which in
 all | questions)
 	keep questions.tsv ckv-bench-questions "demo/questions.tsv, replies of 40 tokens at most" build/ckv-bench-questions "$model" demo/document.txt demo/questions.tsv 30%,20%,10%,5% chunkkv snapkv

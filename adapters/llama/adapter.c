@@ -128,7 +128,7 @@ uint64_t ckv_llama_cache_alloc(const ckv_llama *ckv) {
 	if (ckv && ckv->host.cache) {
 		ckv_cache_get_info(ckv->host.cache, -1, &hosted);
 	}
-	return ckv ? ckv->cache_alloc + hosted.bytes_allocated : 0;
+	return ckv ? ckv->cache_alloc + hosted.bytes_allocated + ckv_llama_host_stream_bytes(ckv) : 0;
 }
 
 /* Whether the chain of callbacks that starts with these parameters already comes by us. */

@@ -17,13 +17,13 @@ void ckv_llama_stream_options_default(ckv_llama_stream_options *options) {
 ckv_status ckv_llama_create_stream(ckv_llama **ckv, const ckv_stream_params *params, const ckv_ctx_options *options,
                                    ckv_error *error) {
 	ckv_params none;
-	ckv_keeper *probe;
+	ckv_keeper *probe = NULL;
 	if (!ckv) {
 		return CKV_ERR_ARG;
 	}
 	*ckv = NULL;
-	ckv_status status = ckv_keeper_create(&probe, params, options, error); /* whether the policy can be had here */
-	ckv_keeper_free(probe);
+	ckv_status status = ckv_stream_params_hosted(params) ? CKV_OK : ckv_keeper_create(&probe, params, options, error);
+	ckv_keeper_free(probe); /* it only told whether the policy can be had here */
 	status = status ? status : ckv_policy_parse("full", &none, error);
 	status = status ? status : ckv_llama_create_params(ckv, &none, options, error);
 	if (status == CKV_OK) {
@@ -35,6 +35,9 @@ ckv_status ckv_llama_create_stream(ckv_llama **ckv, const ckv_stream_params *par
 
 void ckv_llama_bounded_free(ckv_llama *ckv) {
 	bounded *b = &ckv->bound;
+	if (ckv->host.stream) {
+		ckv_llama_host_leave(ckv);
+	}
 	ckv_llama_keepers_free(ckv);
 	if (b->batch.token) {
 		llama_batch_free(b->batch);
@@ -98,7 +101,8 @@ static ckv_status check_budget(ckv_llama *ckv, const struct llama_model *model, 
 static void set_options(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq,
                         const ckv_llama_stream_options *options) {
 	bounded *b = &ckv->bound;
-	int32_t cells = cells_of(ctx), ubatch = (int32_t)llama_n_ubatch(ctx);
+	int32_t cells = cells_of(ctx), ubatch = (int32_t)llama_n_ubatch(ctx), room = ckv_llama_host_stream_piece(ctx);
+	bool hosted = ckv_llama_streams_hosted(ckv);
 	b->ctx = ctx;
 	b->seq = seq;
 	b->budget = options && options->budget ? options->budget : cells;
@@ -106,9 +110,23 @@ static void set_options(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id 
 	b->rotate = options ? options->rotate != 0 : 0;
 	/* No piece may push out more than a quarter of what is kept, nor more than can go. */
 	b->piece = b->budget / 4 < ubatch ? b->budget / 4 : ubatch;
-	int32_t open = b->budget - least_rows(ckv, llama_get_model(ctx)) + LEAST_PIECE;
+	int32_t open = hosted ? room : b->budget - least_rows(ckv, llama_get_model(ctx)) + LEAST_PIECE;
 	b->piece = open < b->piece ? open : b->piece;
 	b->piece = b->piece > 0 ? b->piece : 1;
+}
+
+ckv_status ckv_llama_learn_layers(ckv_llama *ckv) {
+	bounded *b = &ckv->bound;
+	llama_token any = llama_vocab_bos(llama_model_get_vocab(llama_get_model(b->ctx)));
+	any = any >= 0 ? any : 0;
+	b->batch.n_tokens = 1;
+	ckv->seen.active = true;
+	ckv_status status = ckv_llama_decode_batch(ckv, b->ctx, &b->batch, b->seq, &any, 0, true);
+	llama_synchronize(b->ctx);
+	ckv->seen.active = false;
+	status = status ? status : ckv_llama_check_flaws(ckv);
+	llama_memory_seq_rm(llama_get_memory(b->ctx), b->seq, -1, -1);
+	return status;
 }
 
 /* What is observed of this sequence, by keepers or the one-shot policy. */
@@ -144,6 +162,18 @@ static ckv_status check_begin(ckv_llama *ckv, struct llama_context *ctx, llama_s
 	return status;
 }
 
+/* In llama.cpp's own cells. */
+static ckv_status begin_own(ckv_llama *ckv) {
+	bounded *b = &ckv->bound;
+	if (b->by_token && ckv_stream_params_hosted(&b->params)) {
+		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED, "policy '%s' needs a hosted cache: its layers differ, or it merges",
+		                      b->params.preset);
+	}
+	ckv_status status = check_budget(ckv, llama_get_model(b->ctx), cells_of(b->ctx));
+	status = status || b->by_token ? status : ckv_llama_block_check(ckv);
+	return status ? status : observe(ckv, b->ctx, b->seq);
+}
+
 ckv_status ckv_llama_stream_begin(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq,
                                   const ckv_llama_stream_options *options) {
 	if (!ckv || !ctx || seq < 0 || (uint32_t)seq >= llama_n_seq_max(ctx)) {
@@ -158,18 +188,13 @@ ckv_status ckv_llama_stream_begin(ckv_llama *ckv, struct llama_context *ctx, lla
 	ckv_llama_observe_clear(ckv);
 	bounded *b = &ckv->bound;
 	set_options(ckv, ctx, seq, options);
-	status = check_budget(ckv, llama_get_model(ctx), cells_of(ctx));
-	status = status || b->by_token ? status : ckv_llama_block_check(ckv);
-	status = status ? status : observe(ckv, ctx, seq);
-	if (status) {
-		return status;
-	}
 	b->batch = llama_batch_init(b->piece, 0, 1);
 	if (!b->batch.token) {
 		return ckv_llama_fail(ckv, CKV_ERR_NOMEM, "no memory for a batch of %d tokens", b->piece);
 	}
-	b->active = true;
-	return CKV_OK;
+	status = ckv_llama_streams_hosted(ckv) ? ckv_llama_host_stream_begin(ckv) : begin_own(ckv);
+	b->active = status == CKV_OK;
+	return status;
 }
 
 ckv_status ckv_llama_stream_pin(ckv_llama *ckv, int32_t first, int32_t end) {
@@ -193,7 +218,7 @@ ckv_status ckv_llama_stream_pin(ckv_llama *ckv, int32_t first, int32_t end) {
 		b->pins = bigger;
 		b->pin_capacity = capacity;
 	}
-	ckv_status status = CKV_OK;
+	ckv_status status = ckv->host.stream ? ckv_llama_host_stream_pin(ckv, first, end) : CKV_OK;
 	for (int32_t i = 0; i < b->n_keepers && status == CKV_OK; i++) {
 		if (b->keepers[i]) {
 			status = ckv_keeper_pin(b->keepers[i], first, end);
@@ -229,6 +254,9 @@ ckv_status ckv_llama_stream_set_policy(ckv_llama *ckv, const ckv_stream_params *
 	bounded *b = &ckv->bound;
 	if (!b->active || b->broken || !b->by_token) {
 		return ckv_llama_fail(ckv, CKV_ERR_STATE, "no sequence was begun with a policy that goes token by token");
+	}
+	if (ckv->host.stream) {
+		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED, "a hosted cache keeps the policy that it was begun with");
 	}
 	ckv_status status = ckv_keeper_create(&probe, params, NULL, &ckv->error);
 	ckv_keeper_free(probe);
@@ -344,7 +372,9 @@ ckv_status ckv_llama_stream_decode(ckv_llama *ckv, const llama_token *tokens, in
 	ckv_status status = CKV_OK;
 	for (int32_t done = 0, size; done < n && status == CKV_OK; done += size) {
 		size = n - done < b->piece ? n - done : b->piece;
-		status = decode_piece(ckv, tokens + done, size, done + size == n);
+		bool last = done + size == n;
+		status = ckv->host.stream ? ckv_llama_host_stream_decode(ckv, tokens + done, size, last)
+		                          : decode_piece(ckv, tokens + done, size, last);
 		if (status == CKV_OK && n > 1 && ckv->progress && !ckv->progress(done + size, n, ckv->progress_user)) {
 			status = ckv_llama_fail(ckv, CKV_ERR_CANCELLED, "stopped after %d of %d tokens", done + size, n);
 		}
@@ -388,11 +418,17 @@ ckv_status ckv_llama_stream_get_report(const ckv_llama *ckv, ckv_llama_stream_re
 	}
 	full.cache_alloc = ckv->cache_alloc;
 	full.own_bytes = own_bytes(ckv);
+	if (ckv->host.stream) {
+		ckv_llama_host_stream_report(ckv, &full);
+	}
 	memcpy(report, &full, size);
 	return CKV_OK;
 }
 
 ckv_status ckv_llama_stream_rows(const ckv_llama *ckv, int32_t layer, ckv_stream_rows *rows) {
+	if (ckv && rows && ckv->host.stream) {
+		return ckv_stream_head(ckv->host.stream, layer, 0, rows);
+	}
 	const layer_view *found = ckv && rows && layer >= 0 ? ckv_llama_evicting_layer(ckv, layer) : NULL;
 	if (!found) {
 		return CKV_ERR_ARG;

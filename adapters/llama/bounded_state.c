@@ -4,14 +4,15 @@
 #include <string.h>
 
 static const char magic[8] = {'C', 'K', 'V', 'L', 'L', 'A', 'M', 'A'};
-enum { VERSION = 1, ORDER_MARK = 0x01020304 };
+enum { VERSION = 2, ORDER_MARK = 0x01020304 };
 
 /* In front. What follows: the ranks of the cells by label; the pins; for each layer its number and whether it lets rows go,
- * then if so the rank of each row's cell among the sequence's cells and the keeper's bytes; llama.cpp's state. */
+ * then if so the rank of each row's cell among the sequence's cells and the keeper's bytes; llama.cpp's state. Hosted: the
+ * pins; the size of the stream's bytes and these; llama.cpp's state of the cells that it has. */
 typedef struct state_head {
 	char magic[8];
 	uint32_t order, version;
-	int32_t n_seen, n_rows, n_layers, budget, rotate, unused;
+	int32_t n_seen, n_rows, n_layers, budget, rotate, hosted;
 	uint64_t size;     /* of all */
 	uint64_t keys;     /* sum of the first layer's */
 	uint64_t checksum; /* of what follows */
@@ -97,14 +98,22 @@ static ckv_status put_keeper(ckv_llama *ckv, writer *w, const ckv_keeper *keeper
 	return CKV_OK;
 }
 
-static ckv_status put_layers(ckv_llama *ckv, writer *w, const int32_t *ranks) {
+static void put_pins(const bounded *b, writer *w) {
+	put_int(w, b->n_pins);
+	put(w, b->pins, (size_t)b->n_pins * sizeof *b->pins);
+}
+
+static ckv_status put_layers(ckv_llama *ckv, writer *w) {
 	const bounded *b = &ckv->bound;
-	ckv_status status = CKV_OK;
+	int32_t *ranks;
+	ckv_status status = rank_cells(ckv, &ranks);
+	if (status) {
+		return status;
+	}
 	for (int32_t i = 0; i < b->n_rows; i++) {
 		put_int(w, ranks[b->order[i]]);
 	}
-	put_int(w, b->n_pins);
-	put(w, b->pins, (size_t)b->n_pins * sizeof *b->pins);
+	put_pins(b, w);
 	for (int32_t i = 0; i < ckv->seen.n_layers && status == CKV_OK; i++) {
 		const layer_view *layer = &ckv->seen.layers[i];
 		bool sliding = ckv_llama_is_sliding(ckv, layer);
@@ -115,7 +124,30 @@ static ckv_status put_layers(ckv_llama *ckv, writer *w, const int32_t *ranks) {
 		}
 		status = sliding ? CKV_OK : put_keeper(ckv, w, b->keepers[i]);
 	}
+	ckv_llama_release(ckv, ranks);
 	return status;
+}
+
+static ckv_status put_stream(ckv_llama *ckv, writer *w) {
+	const ckv_stream *stream = ckv->host.stream;
+	uint64_t size = ckv_stream_save(stream, NULL, 0);
+	put_pins(&ckv->bound, w);
+	put(w, &size, sizeof size);
+	if (w->data && w->size + size <= w->capacity && ckv_stream_save(stream, w->data + w->size, size) != size) {
+		return ckv_llama_fail(ckv, CKV_ERR_STATE, "the rows changed while they were saved");
+	}
+	w->size += size;
+	return CKV_OK;
+}
+
+/* Our part of it. */
+static ckv_status put_rows(ckv_llama *ckv, writer *w, uint64_t *keys) {
+	if (ckv->host.stream) {
+		return put_stream(ckv, w);
+	}
+	ckv_status status = ckv_llama_keepers_observe(ckv);
+	status = status ? status : ckv_llama_sum_keys(ckv, keys);
+	return status ? status : put_layers(ckv, w);
 }
 
 static ckv_status put_state(ckv_llama *ckv, writer *w) {
@@ -147,25 +179,24 @@ size_t ckv_llama_stream_save(ckv_llama *ckv, void *data, size_t capacity) {
 	ckv_llama_begin(ckv);
 	const bounded *b = &ckv->bound;
 	writer w = {data, data ? capacity : 0, sizeof(state_head)};
-	int32_t *ranks = NULL;
 	ckv_status status = check_save(ckv);
+	if (status) {
+		return 0;
+	}
 	llama_synchronize(b->ctx);
-	status = status ? status : ckv_llama_keepers_observe(ckv);
 	state_head head = {.order = ORDER_MARK,
 	                   .version = VERSION,
 	                   .n_seen = b->n_seen,
 	                   .n_rows = b->n_rows,
-	                   .n_layers = ckv->seen.n_layers,
+	                   .n_layers = ckv->host.stream ? ckv->host.n_layers : ckv->seen.n_layers,
 	                   .budget = b->budget,
 	                   .rotate = b->rotate,
+	                   .hosted = ckv->host.stream != NULL,
 	                   .n_evicted = (uint64_t)b->report.n_evicted,
 	                   .n_evictions = (uint64_t)b->report.n_evictions};
 	memcpy(head.magic, magic, sizeof magic);
-	status = status ? status : ckv_llama_sum_keys(ckv, &head.keys);
-	status = status ? status : rank_cells(ckv, &ranks);
-	status = status ? status : put_layers(ckv, &w, ranks);
+	status = put_rows(ckv, &w, &head.keys);
 	status = status ? status : put_state(ckv, &w);
-	ckv_llama_release(ckv, ranks);
 	if (status == CKV_OK && w.data && w.size <= w.capacity) {
 		head.size = w.size;
 		head.checksum = ckv_llama_sum_bytes(w.data + sizeof head, w.size - sizeof head);
@@ -217,8 +248,12 @@ static ckv_status open_state(ckv_llama *ckv, reader *r, state_head *head, const 
 		return ckv_llama_fail(ckv, CKV_ERR_ARG, "the saved sequence is damaged");
 	}
 	const bounded *b = &ckv->bound;
-	if (head->rotate != b->rotate || head->n_rows < 1 || head->n_rows > b->budget || head->n_seen < head->n_rows ||
-	    head->n_layers < 1 || head->n_layers > 65536) {
+	if (head->hosted != (ckv->host.stream != NULL)) {
+		return ckv_llama_fail(ckv, CKV_ERR_STATE, "the saved sequence %s a hosted cache, this one %s",
+		                      head->hosted ? "has" : "has not", head->hosted ? "has not" : "has");
+	}
+	if (head->rotate != b->rotate || head->n_rows < 1 || (head->n_rows > b->budget && !head->hosted) ||
+	    head->n_seen < head->n_rows || head->n_layers < 1 || head->n_layers > 65536) {
 		return ckv_llama_fail(ckv, CKV_ERR_STATE,
 		                      "the saved sequence has %d rows (rotate %d); this one has a budget of %d (rotate %d)",
 		                      head->n_rows, head->rotate, b->budget, b->rotate);
@@ -302,6 +337,21 @@ static ckv_status take_layers(ckv_llama *ckv, reader *r, const state_head *head,
 	return status;
 }
 
+static void take_counts(ckv_llama *ckv, const state_head *head) {
+	bounded *b = &ckv->bound;
+	b->n_rows = head->n_rows;
+	b->n_seen = head->n_seen;
+	b->report.n_evicted = (int64_t)head->n_evicted;
+	b->report.n_evictions = (int64_t)head->n_evictions;
+}
+
+static ckv_status fail_content(ckv_llama *ckv, ckv_status status) {
+	return ckv_llama_fail(ckv, status, "%s",
+	                      status == CKV_ERR_NOMEM   ? "no memory to restore a sequence"
+	                      : status == CKV_ERR_STATE ? "the saved sequence is of another policy"
+	                                                : "the saved sequence is damaged, or of another model");
+}
+
 static ckv_status take_order(ckv_llama *ckv, reader *r, const state_head *head, int32_t first_cell) {
 	bounded *b = &ckv->bound;
 	b->order_capacity = b->budget + b->piece;
@@ -313,42 +363,66 @@ static ckv_status take_order(ckv_llama *ckv, reader *r, const state_head *head, 
 		}
 		b->order[i] = first_cell + rank;
 	}
-	b->n_rows = head->n_rows;
-	b->n_seen = head->n_seen;
-	b->report.n_evicted = (int64_t)head->n_evicted;
-	b->report.n_evictions = (int64_t)head->n_evictions;
 	ckv->seen.queries_from = head->n_seen; /* of older tokens there are none */
 	return b->order ? CKV_OK : CKV_ERR_NOMEM;
 }
 
-/* One token through the graph, and back: which layers there are, and where their tensors lie. */
-static ckv_status learn_layers(ckv_llama *ckv) {
+static ckv_status take_state(ckv_llama *ckv, const reader *r) {
 	bounded *b = &ckv->bound;
-	llama_token any = llama_vocab_bos(llama_model_get_vocab(llama_get_model(b->ctx)));
-	any = any >= 0 ? any : 0;
-	b->batch.n_tokens = 1;
-	ckv->seen.active = true;
-	ckv_status status = ckv_llama_decode_batch(ckv, b->ctx, &b->batch, b->seq, &any, 0, true);
-	llama_synchronize(b->ctx);
-	ckv->seen.active = false;
-	status = status ? status : ckv_llama_check_flaws(ckv);
-	llama_memory_seq_rm(llama_get_memory(b->ctx), b->seq, -1, -1);
-	return status;
-}
-
-static ckv_status take_state(ckv_llama *ckv, const reader *r, const state_head *head) {
-	bounded *b = &ckv->bound;
-	uint64_t keys = 0;
 	if (llama_state_seq_set_data(b->ctx, r->data, r->left, b->seq) != r->left) {
 		return ckv_llama_fail(ckv, CKV_ERR_HOST,
 		                      "llama.cpp did not take the saved sequence: it is of another model, other cache types, or the "
 		                      "context has too few cells");
 	}
+	if (llama_memory_seq_pos_max(llama_get_memory(b->ctx), b->seq) + 1 != b->n_seen) {
+		return ckv_llama_fail(ckv, CKV_ERR_ARG, "the saved sequence does not end where it says");
+	}
+	return CKV_OK;
+}
+
+static ckv_status check_keys(ckv_llama *ckv, const state_head *head) {
+	uint64_t keys = 0;
 	ckv_status status = ckv_llama_sum_keys(ckv, &keys);
 	if (status == CKV_OK && keys != head->keys) {
 		status = ckv_llama_fail(ckv, CKV_ERR_HOST, "llama.cpp put the saved rows elsewhere than was expected");
 	}
 	return status;
+}
+
+/* An empty cache is filled from its first cell on; a stream's cells follow those of the streams before it. */
+static int32_t first_cell_of(const struct llama_context *ctx, llama_seq_id seq) {
+	bool streams = llama_n_seq_max(ctx) > 1 && llama_n_ctx_seq(ctx) < llama_n_ctx(ctx);
+	return streams ? seq * (int32_t)llama_n_ctx_seq(ctx) : 0;
+}
+
+/* Rows in llama.cpp's cells. */
+static ckv_status take_own(ckv_llama *ckv, reader *r, const state_head *head) {
+	bounded *b = &ckv->bound;
+	int32_t first_cell = first_cell_of(b->ctx, b->seq);
+	ckv_status status = ckv_llama_learn_layers(ckv);
+	if (status) {
+		return status;
+	}
+	status = take_order(ckv, r, head, first_cell);
+	status = status ? status : take_pins(ckv, r);
+	status = status ? status : take_layers(ckv, r, head, first_cell);
+	status = status ? fail_content(ckv, status) : take_state(ckv, r);
+	return status ? status : check_keys(ckv, head);
+}
+
+/* Rows of our own. */
+static ckv_status take_stream(ckv_llama *ckv, reader *r) {
+	uint64_t size = 0;
+	ckv_status status = take_pins(ckv, r);
+	const void *at = take(r, sizeof size);
+	if (status || !at) {
+		return fail_content(ckv, status ? status : CKV_ERR_ARG);
+	}
+	memcpy(&size, at, sizeof size);
+	const void *bytes = size <= r->left ? take(r, (size_t)size) : NULL;
+	status = bytes ? ckv_stream_restore(ckv->host.stream, bytes, (size_t)size) : CKV_ERR_ARG;
+	status = status ? status : ckv_llama_host_stream_restored(ckv);
+	return status ? fail_content(ckv, status) : take_state(ckv, r);
 }
 
 ckv_status ckv_llama_stream_restore(ckv_llama *ckv, struct llama_context *ctx, llama_seq_id seq,
@@ -363,23 +437,11 @@ ckv_status ckv_llama_stream_restore(ckv_llama *ckv, struct llama_context *ctx, l
 	}
 	ckv_status status = ckv_llama_stream_begin(ckv, ctx, seq, options);
 	status = status ? status : open_state(ckv, &r, &head, data, size);
-	status = status ? status : learn_layers(ckv);
 	if (status) {
 		return status;
 	}
-	/* An empty cache is filled from its first cell on; a stream's cells follow those of the streams before it. */
-	bool streams = llama_n_seq_max(ctx) > 1 && llama_n_ctx_seq(ctx) < llama_n_ctx(ctx);
-	int32_t first_cell = streams ? seq * (int32_t)llama_n_ctx_seq(ctx) : 0;
-	status = take_order(ckv, &r, &head, first_cell);
-	status = status ? status : take_pins(ckv, &r);
-	status = status ? status : take_layers(ckv, &r, &head, first_cell);
-	if (status) {
-		ckv_llama_fail(ckv, status, "%s",
-		               status == CKV_ERR_NOMEM   ? "no memory to restore a sequence"
-		               : status == CKV_ERR_STATE ? "the saved sequence is of another policy"
-		                                         : "the saved sequence is damaged, or of another model");
-	}
-	status = status ? status : take_state(ckv, &r, &head);
+	take_counts(ckv, &head);
+	status = head.hosted ? take_stream(ckv, &r) : take_own(ckv, &r, &head);
 	if (status) {
 		llama_memory_seq_rm(llama_get_memory(ctx), seq, -1, -1);
 		ckv_llama_bounded_free(ckv);

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-static ckv_status fail_host(ckv_llama *ckv, ckv_status status, const char *what) {
+ckv_status ckv_llama_host_fail(ckv_llama *ckv, ckv_status status, const char *what) {
 	ckv->host.failed = ckv_llama_fail(ckv, status, "the hosted cache: %s; answers are void", what);
 	return status;
 }
@@ -22,7 +22,7 @@ bool ckv_llama_is_attention(const struct ggml_tensor *node) {
 	return node->op == GGML_OP_FLASH_ATTN_EXT || taken_out;
 }
 
-static int32_t number_of(const hosting *h, int32_t index) {
+int32_t ckv_llama_host_number(const hosting *h, int32_t index) {
 	for (int32_t i = 0; i < h->n_layers && index >= 0; i++) {
 		if (h->layers[i].index == index) {
 			return i;
@@ -31,8 +31,8 @@ static int32_t number_of(const hosting *h, int32_t index) {
 	return -1;
 }
 
-static int32_t number_of_attention(const hosting *h, const struct ggml_tensor *node) {
-	return number_of(h, ckv_llama_cache_layer(ckv_llama_root(node->src[1]), "cache_k_l"));
+int32_t ckv_llama_host_number_of(const hosting *h, const struct ggml_tensor *node) {
+	return ckv_llama_host_number(h, ckv_llama_cache_layer(ckv_llama_root(node->src[1]), "cache_k_l"));
 }
 
 /* Position of the first of a graph's n tokens. */
@@ -64,7 +64,7 @@ static bool can_lend(const hosting *h, int32_t number, const struct ggml_tensor 
 static int32_t number_of_write(ckv_llama *ckv, const struct ggml_tensor *node) {
 	hosting *h = &ckv->host;
 	const struct ggml_tensor *keys = ckv->seen.now.k_write;
-	int32_t index = ckv_llama_cache_layer(ckv_llama_root(node), "cache_v_l"), number = number_of(h, index);
+	int32_t index = ckv_llama_cache_layer(ckv_llama_root(node), "cache_v_l"), number = ckv_llama_host_number(h, index);
 	bool good = number >= 0 && keys && ckv_llama_cache_layer(ckv_llama_root(keys), "cache_k_l") == index &&
 	            is_served(h, number, ckv_llama_root(keys), node->src[1]->ne[0]) && can_lend(h, number, ckv_llama_root(node));
 	return good ? number : -1;
@@ -72,11 +72,14 @@ static int32_t number_of_write(ckv_llama *ckv, const struct ggml_tensor *node) {
 
 bool ckv_llama_host_wants(ckv_llama *ckv, const struct ggml_tensor *node) {
 	hosting *h = &ckv->host;
+	if (h->stream) {
+		return h->streaming && ckv_llama_is_attention(node) && ckv_llama_host_number_of(h, node) >= 0;
+	}
 	if (!h->cache) {
 		return false;
 	}
 	if (ckv_llama_is_attention(node)) {
-		int32_t number = number_of_attention(h, node);
+		int32_t number = ckv_llama_host_number_of(h, node);
 		return number >= 0 && is_served(h, number, ckv_llama_root(node->src[1]), node->src[0]->ne[1]);
 	}
 	return node->op == GGML_OP_SET_ROWS && number_of_write(ckv, node) >= 0;
@@ -95,9 +98,9 @@ void ckv_llama_host_before(ckv_llama *ckv, struct ggml_tensor *node) {
 	if (!ckv_llama_is_attention(node) || h->failed || node->src[0]->ne[3] != 1) {
 		return;
 	}
-	int32_t number = number_of_attention(h, node);
-	bool lent =
-	    !h->layers[number].written && can_lend(h, number, ckv_llama_root(node->src[1])) && ckv_llama_lend(ckv, number, node);
+	int32_t number = ckv_llama_host_number_of(h, node);
+	bool lent = h->cache && !h->layers[number].written && can_lend(h, number, ckv_llama_root(node->src[1])) &&
+	            ckv_llama_lend(ckv, number, node);
 	if (!lent && is_host(node)) {
 		node->op = GGML_OP_NONE;
 	}
@@ -144,36 +147,46 @@ static ckv_status take_back(ckv_llama *ckv, int32_t number, int32_t start) {
 	hosted_layer *layer = &h->layers[number];
 	int32_t n = layer->n_seen - start;
 	if (start < h->base) {
-		return fail_host(ckv, CKV_ERR_STATE, "tokens were taken back that were compressed");
+		return ckv_llama_host_fail(ckv, CKV_ERR_STATE, "tokens were taken back that were compressed");
 	}
 	ckv_status status = ckv_cache_take_back(h->cache, number, n);
 	layer->n_seen = status ? layer->n_seen : start;
-	return status ? fail_host(ckv, status, ckv_cache_message(h->cache)) : CKV_OK;
+	return status ? ckv_llama_host_fail(ckv, status, ckv_cache_message(h->cache)) : CKV_OK;
 }
 
-static ckv_status append(ckv_llama *ckv, int32_t number, int64_t n) {
+ckv_status ckv_llama_host_rows(ckv_llama *ckv, const hosted_layer *layer, int64_t n, ckv_view *own_k, ckv_view *own_v) {
 	hosting *h = &ckv->host;
-	hosted_layer *layer = &h->layers[number];
 	const struct ggml_tensor *k = ckv->seen.now.k_write, *v = ckv->seen.now.v_write;
 	bool known = k && v && ckv_llama_cache_layer(ckv_llama_root(k), "cache_k_l") == layer->index &&
 	             ckv_llama_cache_layer(ckv_llama_root(v), "cache_v_l") == layer->index && k->src[1]->ne[0] == n &&
 	             v->src[1]->ne[0] == n;
 	const struct ggml_tensor *k_root = known ? ckv_llama_root(k) : NULL, *v_root = known ? ckv_llama_root(v) : NULL;
 	if (!known || k_root->type != GGML_TYPE_F16 || v_root->type != GGML_TYPE_F16) {
-		return fail_host(ckv, CKV_ERR_UNSUPPORTED, "a layer's rows are not written as f16 rows of K and V");
+		return ckv_llama_host_fail(ckv, CKV_ERR_UNSUPPORTED, "a layer's rows are not written as f16 rows of K and V");
 	}
 	size_t keys = (size_t)n * k_root->nb[1];
 	if (!reserve(ckv, keys + (size_t)n * v_root->nb[1])) {
-		return fail_host(ckv, CKV_ERR_NOMEM, "no memory for the rows of new tokens");
+		return ckv_llama_host_fail(ckv, CKV_ERR_NOMEM, "no memory for the rows of new tokens");
 	}
 	if (!copy_cells(k, k_root, h->bytes) || !copy_cells(v, v_root, h->bytes + keys)) {
-		return fail_host(ckv, CKV_ERR_HOST, "llama.cpp names cells that it has not");
+		return ckv_llama_host_fail(ckv, CKV_ERR_HOST, "llama.cpp names cells that it has not");
 	}
-	const ckv_view own_k = view_of(h->bytes, &layer->shape, true, k_root, (int32_t)n);
-	const ckv_view own_v = view_of(h->bytes + keys, &layer->shape, false, v_root, (int32_t)n);
-	ckv_status status = ckv_cache_append(h->cache, number, &own_k, &own_v);
+	*own_k = view_of(h->bytes, &layer->shape, true, k_root, (int32_t)n);
+	*own_v = view_of(h->bytes + keys, &layer->shape, false, v_root, (int32_t)n);
+	return CKV_OK;
+}
+
+static ckv_status append(ckv_llama *ckv, int32_t number, int64_t n) {
+	hosting *h = &ckv->host;
+	hosted_layer *layer = &h->layers[number];
+	ckv_view k, v;
+	ckv_status status = ckv_llama_host_rows(ckv, layer, n, &k, &v);
 	if (status) {
-		return fail_host(ckv, status, ckv_cache_message(h->cache));
+		return status;
+	}
+	status = ckv_cache_append(h->cache, number, &k, &v);
+	if (status) {
+		return ckv_llama_host_fail(ckv, status, ckv_cache_message(h->cache));
 	}
 	layer->n_seen += (int32_t)n;
 	return CKV_OK;
@@ -182,7 +195,7 @@ static ckv_status append(ckv_llama *ckv, int32_t number, int64_t n) {
 /* ---------------------------------------------------------------------------------------------------------- attention */
 
 /* Queries as the node has them, in place where they are the host's. */
-static bool get_queries(ckv_llama *ckv, const struct ggml_tensor *q, ckv_view *view) {
+bool ckv_llama_host_queries(ckv_llama *ckv, const struct ggml_tensor *q, ckv_view *view) {
 	*view = (ckv_view){.data = q->data,
 	                   .dtype = CKV_F32,
 	                   .n_heads = (int32_t)q->ne[2],
@@ -194,22 +207,25 @@ static bool get_queries(ckv_llama *ckv, const struct ggml_tensor *q, ckv_view *v
 		return true;
 	}
 	size_t row = (size_t)q->ne[0] * sizeof(float), heads = (size_t)q->ne[2];
-	if (!reserve(ckv, (size_t)q->ne[1] * heads * row)) {
+	void *queries = ckv->host.queries;
+	bool room = ckv_llama_reserve(ckv, &queries, &ckv->host.queries_size, (size_t)q->ne[1] * heads, row);
+	ckv->host.queries = queries;
+	if (!room) {
 		return false;
 	}
-	view->data = ckv->host.bytes;
+	view->data = queries;
 	view->stride_head = row;
 	view->stride_token = heads * row;
 	for (size_t i = 0; i < (size_t)q->ne[1]; i++) {
 		for (size_t head = 0; head < heads; head++) {
-			ggml_backend_tensor_get(q, ckv->host.bytes + (i * heads + head) * row, i * q->nb[1] + head * q->nb[2], row);
+			ggml_backend_tensor_get(q, (char *)queries + (i * heads + head) * row, i * q->nb[1] + head * q->nb[2], row);
 		}
 	}
 	return true;
 }
 
 /* Where the result goes: straight into the node where it lies as ours does. */
-static float *result_of(ckv_llama *ckv, struct ggml_tensor *node) {
+float *ckv_llama_host_result(ckv_llama *ckv, struct ggml_tensor *node) {
 	bool plain = node->nb[1] == (size_t)node->ne[0] * sizeof(float) && node->nb[2] == node->nb[1] * (size_t)node->ne[1];
 	if (plain && is_host(node)) {
 		return node->data;
@@ -221,20 +237,24 @@ static float *result_of(ckv_llama *ckv, struct ggml_tensor *node) {
 	return room ? ckv->host.result : NULL;
 }
 
+void ckv_llama_host_put(struct ggml_tensor *node, const float *result) {
+	if (result != node->data) {
+		ggml_backend_tensor_set(node, result, 0, ggml_nbytes(node));
+	}
+}
+
 static ckv_status attend(ckv_llama *ckv, int32_t number, struct ggml_tensor *node) {
 	ckv_view q;
-	float scale, cap, *out = result_of(ckv, node);
-	if (!out || !get_queries(ckv, node->src[0], &q)) {
-		return fail_host(ckv, CKV_ERR_NOMEM, "no memory to compute a layer's attention");
+	float scale, cap, *out = ckv_llama_host_result(ckv, node);
+	if (!out || !ckv_llama_host_queries(ckv, node->src[0], &q)) {
+		return ckv_llama_host_fail(ckv, CKV_ERR_NOMEM, "no memory to compute a layer's attention");
 	}
 	ckv_llama_logit_params(node, &scale, &cap);
 	ckv_status status = ckv_cache_attend(ckv->host.cache, number, &q, scale, cap, out);
 	if (status) {
-		return fail_host(ckv, status, ckv_cache_message(ckv->host.cache));
+		return ckv_llama_host_fail(ckv, status, ckv_cache_message(ckv->host.cache));
 	}
-	if (out != node->data) {
-		ggml_backend_tensor_set(node, out, 0, ggml_nbytes(node));
-	}
+	ckv_llama_host_put(node, out);
 	return CKV_OK;
 }
 
@@ -249,7 +269,7 @@ static ckv_status take_rows(ckv_llama *ckv, int32_t number, int64_t n) {
 	layer->written = false;
 	ckv_status status = layer->n_seen > start ? take_back(ckv, number, start) : CKV_OK;
 	if (status == CKV_OK && layer->n_seen != start) {
-		status = fail_host(ckv, CKV_ERR_STATE, "positions were left out");
+		status = ckv_llama_host_fail(ckv, CKV_ERR_STATE, "positions were left out");
 	}
 	return status ? status : append(ckv, number, n);
 }
@@ -269,10 +289,14 @@ void ckv_llama_host_after(ckv_llama *ckv, struct ggml_tensor *node) {
 		return;
 	}
 	if (node->src[0]->ne[3] != 1) {
-		fail_host(ckv, CKV_ERR_UNSUPPORTED, "a batch held several sequences");
+		ckv_llama_host_fail(ckv, CKV_ERR_UNSUPPORTED, "a batch held several sequences");
 		return;
 	}
-	int32_t number = number_of_attention(h, node);
+	if (h->stream) {
+		ckv_llama_host_stream_after(ckv, node);
+		return;
+	}
+	int32_t number = ckv_llama_host_number_of(h, node);
 	if (take_rows(ckv, number, node->src[0]->ne[1]) == CKV_OK) {
 		attend(ckv, number, node);
 	}
@@ -291,8 +315,11 @@ void ckv_llama_host_note(ckv_llama *ckv, const struct ggml_tensor *node) {
 void ckv_llama_host_leave(ckv_llama *ckv) {
 	hosting *h = &ckv->host;
 	ckv_cache_free(h->cache);
+	ckv_stream_free(h->stream);
 	ckv_llama_release(ckv, h->layers);
 	ckv_llama_release(ckv, h->bytes);
+	ckv_llama_release(ckv, h->queries);
+	ckv_llama_release(ckv, h->scaled);
 	ckv_llama_release(ckv, h->result);
 	ckv_llama_release(ckv, h->mask);
 	memset(h, 0, sizeof *h);
@@ -387,17 +414,20 @@ void ckv_llama_leave(ckv_llama *ckv) {
 	}
 }
 
+/* The newest cell tells the next position; a sliding window of the next token reaches back to its own. */
+void ckv_llama_host_settle(const hosting *h) {
+	int32_t last = llama_memory_seq_pos_max(h->memory, h->seq), first = h->window > 1 ? last + 2 - h->window : last;
+	if (first > 0) {
+		llama_memory_seq_rm(h->memory, h->seq, -1, first);
+	}
+}
+
 ckv_status ckv_llama_settle(ckv_llama *ckv) {
 	if (!ckv) {
 		return CKV_ERR_ARG;
 	}
-	const hosting *h = &ckv->host;
-	if (h->cache) {
-		/* The newest cell tells the next position; a sliding window of the next token reaches back to its own. */
-		int32_t last = llama_memory_seq_pos_max(h->memory, h->seq), first = h->window > 1 ? last + 2 - h->window : last;
-		if (first > 0) {
-			llama_memory_seq_rm(h->memory, h->seq, -1, first);
-		}
+	if (ckv->host.cache) {
+		ckv_llama_host_settle(&ckv->host);
 	}
 	return CKV_OK;
 }
@@ -426,10 +456,13 @@ ckv_status ckv_llama_set_cache(ckv_llama *ckv, ckv_llama_cache kind) {
 		return CKV_ERR_ARG;
 	}
 	ckv_llama_begin(ckv);
-	if (kind == CKV_LLAMA_CACHE_OWN && ckv_params_hosted(ckv_ctx_params(ckv->core))) {
+	bool streams = ckv->bound.by_token;
+	const char *preset = streams ? ckv->bound.params.preset : ckv_ctx_params(ckv->core)->preset;
+	bool needs = streams ? ckv_stream_params_hosted(&ckv->bound.params) : ckv_params_hosted(ckv_ctx_params(ckv->core));
+	if (kind == CKV_LLAMA_CACHE_OWN && needs) {
 		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
 		                      "policy '%s' stores rows in a way that llama.cpp's cache can't: it needs the hosted cache",
-		                      ckv_ctx_params(ckv->core)->preset);
+		                      preset);
 	}
 	ckv->cache_kind = kind;
 	return CKV_OK;

@@ -81,7 +81,7 @@ static ckv_status load_layer(ckv_llama *ckv, const host_plan *plan, int32_t numb
 	return status;
 }
 
-static ckv_status check_layer(ckv_llama *ckv, const layer_view *layer) {
+ckv_status ckv_llama_host_can(ckv_llama *ckv, const layer_view *layer) {
 	if (layer->k_root->type != GGML_TYPE_F16 || layer->v_root->type != GGML_TYPE_F16) {
 		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
 		                      "a hosted cache takes rows from a cache of type f16, this one is %s: rows are packed by the "
@@ -119,7 +119,7 @@ static ckv_status make_cache(ckv_llama *ckv, const host_plan *plan, held_cache *
 		const layer_view *layer = plan->keep[i].layer;
 		held->layers[i] = layer->index;
 		held->shapes[i] = (ckv_stream_shape){layer->n_kv_heads, layer->dim_k, layer->dim_v};
-		ckv_status status = check_layer(ckv, layer);
+		ckv_status status = ckv_llama_host_can(ckv, layer);
 		if (status) {
 			return status;
 		}

@@ -139,18 +139,24 @@ typedef struct hosted_layer {
 	bool written;                     /* the graph in hand writes rows of its own */
 } hosted_layer;
 
-/* A cache of our own in use, see host.c. */
+/* A cache of our own in use, see host.c and host_stream.c. */
 typedef struct hosting {
-	ckv_cache *cache; /* NULL: none */
+	ckv_cache *cache;   /* NULL: none */
+	ckv_stream *stream; /* NULL: none; never both */
+	bool streaming;     /* the stream's own tokens are being decoded */
+	double push_s;      /* seconds of taking them in */
 	hosted_layer *layers;
 	int32_t n_layers;
-	int32_t base; /* tokens seen when it was put to use: what can't be taken back */
+	int32_t n_window_layers; /* of a stream: layers that are llama.cpp's */
+	int32_t base;            /* tokens seen when it was put to use: what can't be taken back */
 	llama_memory_t memory;
 	llama_seq_id seq;
 	int32_t window; /* of the model's sliding-window layers; 0: none */
 	ckv_status failed;
-	uint8_t *bytes; /* scratch */
+	uint8_t *bytes; /* scratch: rows */
 	size_t bytes_size;
+	float *queries, *scaled;
+	size_t queries_size, scaled_size;
 	float *result;
 	size_t result_size;
 	uint16_t *mask; /* of lent layers, see host_lend.c; for which numbers it was filled */
@@ -301,6 +307,18 @@ void ckv_llama_hide_before(ckv_llama *ckv, const struct ggml_tensor *node);
 void ckv_llama_hide_after(ckv_llama *ckv, struct ggml_tensor *node);
 
 /* host.c */
+ckv_status ckv_llama_host_fail(ckv_llama *ckv, ckv_status status, const char *what);
+/* Number of a hosted layer by its index in the model, or by an attention node; -1: none. */
+int32_t ckv_llama_host_number(const hosting *h, int32_t index);
+int32_t ckv_llama_host_number_of(const hosting *h, const struct ggml_tensor *attention);
+/* The rows of a layer that the graph in hand has written for its n tokens; borrowed until the next such call. */
+ckv_status ckv_llama_host_rows(ckv_llama *ckv, const hosted_layer *layer, int64_t n, ckv_view *k, ckv_view *v);
+/* The queries of an attention node, and where its result goes; ckv_llama_host_put brings that there. */
+bool ckv_llama_host_queries(ckv_llama *ckv, const struct ggml_tensor *q, ckv_view *view);
+float *ckv_llama_host_result(ckv_llama *ckv, struct ggml_tensor *node);
+void ckv_llama_host_put(struct ggml_tensor *node, const float *result);
+/* Cells of decoded tokens go back to llama.cpp but for the last one's and those of its windows. */
+void ckv_llama_host_settle(const hosting *h);
 bool ckv_llama_is_attention(const struct ggml_tensor *node);
 /* Whether a node is to be looked at: an attention that is over our rows, or a write whose rows that needs. */
 bool ckv_llama_host_wants(ckv_llama *ckv, const struct ggml_tensor *node);
@@ -322,7 +340,22 @@ ckv_status ckv_llama_host_check(const ckv_llama *ckv);
 /* Ends it. */
 void ckv_llama_host_leave(ckv_llama *ckv);
 
-/* host_fill.c: arrays for the layers of a held cache. */
+/* host_stream.c: a sequence of any length in rows of our own. bounded.c says what is called when. */
+bool ckv_llama_streams_hosted(const ckv_llama *ckv);
+ckv_status ckv_llama_host_stream_begin(ckv_llama *ckv);
+ckv_status ckv_llama_host_stream_decode(ckv_llama *ckv, const llama_token *tokens, int32_t n, bool last);
+void ckv_llama_host_stream_after(ckv_llama *ckv, struct ggml_tensor *node);
+ckv_status ckv_llama_host_stream_pin(ckv_llama *ckv, int32_t first, int32_t end);
+void ckv_llama_host_stream_report(const ckv_llama *ckv, ckv_llama_stream_report *report);
+/* Tokens that may be decoded at once besides the budget: what the context has cells for. */
+int32_t ckv_llama_host_stream_piece(const struct llama_context *ctx);
+uint64_t ckv_llama_host_stream_bytes(const ckv_llama *ckv);
+/* Counts what the stream has after a restore. */
+ckv_status ckv_llama_host_stream_restored(ckv_llama *ckv);
+
+/* host_fill.c: whether a layer's rows can go into a cache of our own. */
+ckv_status ckv_llama_host_can(ckv_llama *ckv, const layer_view *layer);
+/* Arrays for the layers of a held cache. */
 ckv_status ckv_llama_held_make(ckv_llama *ckv, int32_t n_layers, held_cache *held);
 void ckv_llama_held_free(ckv_llama *ckv, held_cache *held);
 /* What goes into a cache of our own. */
@@ -380,6 +413,8 @@ void ckv_llama_bounded_free(ckv_llama *ckv);
 bool ckv_llama_is_sliding(const ckv_llama *ckv, const layer_view *layer);
 /* Number `number` of the layers that let rows go; NULL past the last. */
 const layer_view *ckv_llama_evicting_layer(const ckv_llama *ckv, int32_t number);
+/* One token through the graph, and back: which layers there are, and where their tensors lie. */
+ckv_status ckv_llama_learn_layers(ckv_llama *ckv);
 /* bounded_state.c: a checksum of the keys of the first layer that lets rows go, of any bytes. */
 ckv_status ckv_llama_sum_keys(ckv_llama *ckv, uint64_t *sum);
 uint64_t ckv_llama_sum_bytes(const void *data, size_t n);

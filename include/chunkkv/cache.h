@@ -76,6 +76,14 @@ typedef struct ckv_cache_info {
 /* Of one layer, or of all with layer -1. Errors: CKV_ERR_ARG. */
 CKV_API ckv_status ckv_cache_get_info(const ckv_cache *cache, int32_t layer, ckv_cache_info *info);
 
+/* What ckv_cache_get_info would tell of all layers once each is loaded with so many rows: rows[] of the first layer's KV
+ * heads, then of the next one's. Nothing is loaded; options are as for ckv_cache_create. Of palu with rank 0 the rank is
+ * known only from the rows themselves: the figures are then of the greatest that there could be, so "at most". Errors, after
+ * which *info is as it was: CKV_ERR_ARG, CKV_ERR_NOMEM (sums beyond what can be counted, too), CKV_ERR_POLICY. */
+CKV_API ckv_status ckv_cache_estimate(const ckv_codec *codec, const ckv_stream_shape *shapes, int32_t n_layers,
+                                      const int32_t *rows, const ckv_ctx_options *options, ckv_cache_info *info,
+                                      ckv_error *error);
+
 /* A copy with nothing in common, without room to grow. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM. */
 CKV_API ckv_status ckv_cache_copy(const ckv_cache *cache, ckv_cache **copy);
 

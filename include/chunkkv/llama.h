@@ -229,10 +229,15 @@ CKV_API ckv_status ckv_llama_shrink(ckv_llama *ckv, struct llama_context **ctx, 
  * position is always the tokens seen; with `rotate` kept keys are turned so that no gaps are left between them.
  *
  * What a ckv_llama was made from tells how it chooses: ckv_stream_params go token by token (ckv_keeper), the one-shot
- * policies of ckv_llama_create compress everything there is again each time (in blocks). Refused: merging, layers of unequal
- * length, budgets inside a model's sliding window, rotate with quantised caches. Other sequences may share the context with
- * token by token policies, not with blocks. Everything else that decodes into this sequence must go through
- * ckv_llama_stream_decode. */
+ * policies of ckv_llama_create compress everything there is again each time (in blocks). Refused: budgets inside a model's
+ * sliding window, rotate with quantised caches. Other sequences may share the context with token by token policies, not with
+ * blocks. Everything else that decodes into this sequence must go through ckv_llama_stream_decode.
+ *
+ * Hosted (ckv_llama_set_cache; auto for policies that merge or whose layers differ): the rows are a ckv_stream's, each layer
+ * and head its own, and no longer llama.cpp's. The budget is then ours alone, and the context needs cells for the tokens in
+ * hand only: 256, or a model's sliding window and as many tokens as shall be read at once. Rows go after every piece, token
+ * by token (interval has no meaning). Its context is of type f16 and one sequence. Refused: rotate, blocks, another policy
+ * on the way. A piece is not broken off: an abort_callback that was attached is asked before each. */
 
 /* As ckv_llama_create_params, with a streaming policy. options->n_threads also serves the scoring. */
 CKV_API ckv_status ckv_llama_create_stream(ckv_llama **ckv, const ckv_stream_params *params, const ckv_ctx_options *options,
@@ -282,6 +287,7 @@ typedef struct ckv_llama_stream_report {
 	double turn_s;           /* seconds of turning keys */
 	uint64_t cache_alloc;    /* bytes of the cache tensors */
 	uint64_t own_bytes;      /* memory of the bookkeeping beside it, working memory left out */
+	int32_t hosted;          /* 1: rows of our own; n_rows are the fullest layer's, n_evicted the mean's; cache_alloc has both caches */
 } ckv_llama_stream_report;
 CKV_API ckv_status ckv_llama_stream_get_report(const ckv_llama *ckv, ckv_llama_stream_report *report);
 

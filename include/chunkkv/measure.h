@@ -5,6 +5,7 @@
  *     ckv_measures measures;
  *     ckv_measures_init(&measures);
  *     ckv_measure(ctx, &layer, &keep, &measures);          -> measures.attention_cosine, measures.output_error, ...
+ *     ckv_measure_stored(ctx, &layer, &keep, keys, values, &measures);    the same of rows that a codec has changed
  *
  * Conventions and shapes as in chunkkv.h. All measures are without unit but the two L1 losses, which are in units of the
  * cache's elements. Positions are those of a list: ascending, no two alike, from 0.
@@ -46,6 +47,14 @@ CKV_API void ckv_measures_init(ckv_measures *measures);
  * not ascending, beyond T, or neither one nor G), CKV_ERR_NOMEM, CKV_ERR_NUMERIC (NaN or infinity in a row or query, or on
  * the way to the output). One thread at a time for a context. */
 CKV_API ckv_status ckv_measure(ckv_ctx *ctx, const ckv_layer *layer, const ckv_keep *keep, ckv_measures *measures);
+
+/* The same where kept rows are not as they came: keys[][d] and values[][d_v] are what a cache gives back for them
+ * (ckv_cache_read), packed, projected or merged, and K^, V^ and the attention after are of these. Kept rows one head after
+ * another, as ckv_merge_kept has them: entry i of head g is row g * keep->n_positions + i when all heads share a list, else
+ * row keep->offsets[g] + i. NULL: as they came; both NULL is ckv_measure. attention_kept does not hang on them. Errors:
+ * those of ckv_measure, of these rows too. */
+CKV_API ckv_status ckv_measure_stored(ckv_ctx *ctx, const ckv_layer *layer, const ckv_keep *keep, const float *keys,
+                                      const float *values, ckv_measures *measures);
 
 /* ---------------------------------------------------------------- overlap */
 

@@ -73,6 +73,10 @@ CKV_API ckv_status ckv_stream_parse(const char *text, ckv_stream_params *params,
 /* Text that ckv_stream_parse reads back to the same; length as snprintf's. */
 CKV_API size_t ckv_stream_format(const ckv_stream_params *params, char *buffer, size_t capacity);
 
+/* 1: only a cache with rows of its own can do this, each layer as long as its share or values merged: ckv_stream, not a
+ * ckv_keeper. 0 also for parameters that lack names. */
+CKV_API int ckv_stream_params_hosted(const ckv_stream_params *params);
+
 /* What there is, for listings: NULL past the end. */
 CKV_API const ckv_method_info *ckv_stream_preset_info(size_t i);
 CKV_API const ckv_method_info *ckv_stream_scorer_info(size_t i);
@@ -115,9 +119,28 @@ CKV_API const char *ckv_stream_message(const ckv_stream *stream);
  * than n calls. Layers that share decisions (reuse) come after their first, with as many tokens. squeeze in product mode
  * measures the first `budget` tokens: until all layers have had them no layer may get more (CKV_ERR_STATE says how many).
  * Batched sequences that advance in step can be given as more heads. On an error nothing has changed. Errors: CKV_ERR_ARG,
- * CKV_ERR_NOMEM, CKV_ERR_STATE, CKV_ERR_NUMERIC (NaN, infinity, or beyond what f16 holds). */
+ * CKV_ERR_NOMEM, CKV_ERR_STATE, CKV_ERR_CAPACITY (pins), CKV_ERR_NUMERIC (NaN, infinity, or beyond what f16 holds). */
 CKV_API ckv_status ckv_stream_push(ckv_stream *stream, int32_t layer, const ckv_view *k, const ckv_view *v,
                                    const ckv_view *q);
+
+/* Attention of the n tokens that the layer is about to be given: ckv_stream_push with the same views comes next. q [H][n][d]
+ * goes over all rows of its KV head that are stored, then, causally, over k [G][n][dim_k] and v [G][n][dim_v], taken as f16.
+ * scale: of the logits, 0: 1/sqrt(dim_k); cap: soft cap of the logits, 0: none; out [n][H][dim_v]. Only scratch memory of
+ * the stream changes. Sums run over rows as they lie in memory, so a restored stream's may differ in the last bits. Errors,
+ * with `out` undefined: CKV_ERR_ARG, CKV_ERR_NOMEM, CKV_ERR_NUMERIC. */
+CKV_API ckv_status ckv_stream_attend(ckv_stream *stream, int32_t layer, const ckv_view *k, const ckv_view *v,
+                                     const ckv_view *q, float scale, float cap, float *out);
+
+/* Positions from `first` to `end` - 1, which may be still to come, never go, in any layer or head; widened to whole chunks.
+ * ckv_stream_push then needs room in the layer's budget for sinks, grace (snapkv: window), one chunk, and all that is pinned
+ * of what was kept and of its own tokens; it fails with CKV_ERR_CAPACITY where there is not as much. ckv_stream_clear and
+ * ckv_stream_restore forget pins, and ckv_stream_save does not hold them: pin again afterwards. Errors: CKV_ERR_ARG,
+ * CKV_ERR_NOMEM, CKV_ERR_UNSUPPORTED (reference mode). */
+CKV_API ckv_status ckv_stream_pin(ckv_stream *stream, int32_t first, int32_t end);
+
+/* Whether every layer has room for n more tokens beside what is pinned, before any of them is pushed. Errors: CKV_ERR_ARG,
+ * CKV_ERR_CAPACITY. */
+CKV_API ckv_status ckv_stream_check_room(ckv_stream *stream, int32_t n);
 
 typedef struct ckv_stream_info {
 	int32_t layer_budget;
@@ -156,12 +179,12 @@ CKV_API ckv_status ckv_stream_evicted(const ckv_stream *stream, int32_t layer, i
  * (reference mode). */
 CKV_API ckv_status ckv_stream_trim(ckv_stream *stream, int32_t n);
 
-/* As just created; the rows' memory is kept. */
+/* As just created, without pins; the rows' memory is kept. */
 CKV_API void ckv_stream_clear(ckv_stream *stream);
 
 /* State as bytes, versioned and with a checksum: returns the size; writes when capacity suffices. Save between steps, when
- * all layers have seen equally many tokens. Restoring needs a stream
- * of the same policy, budget and shapes, and changes nothing when the bytes are damaged or another's. Errors: CKV_ERR_ARG,
+ * all layers have seen equally many tokens. Restoring needs a stream of the same policy, budget and shapes, and changes
+ * nothing when the bytes are damaged or another's; pins are not among them and are forgotten. Errors: CKV_ERR_ARG,
  * CKV_ERR_NOMEM, CKV_ERR_STATE. */
 CKV_API size_t ckv_stream_save(const ckv_stream *stream, void *data, size_t capacity);
 CKV_API ckv_status ckv_stream_restore(ckv_stream *stream, const void *data, size_t size);

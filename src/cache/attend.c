@@ -6,18 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_QUERIES = 32 };                     /* of a head at once, so that logits stay small */
-static const double least_threaded = 4000000.0; /* products of a call below which a thread costs more than it saves */
-
 typedef struct job {
-	const ckv_cache *cache;
+	ckv_attention a;
 	const cache_layer *layer;
 	const ckv_view *q;
-	float scale, cap;
-	float *out;
-	int32_t group, first, n; /* query heads of a KV head; the queries in hand */
-	size_t m;                /* query rows in hand: group * n */
-	size_t padded;           /* logits of a row */
+	size_t padded; /* logits of a row */
 	float *work;
 	size_t work_size; /* of a worker */
 } job;
@@ -35,18 +28,18 @@ typedef struct desk {
 static size_t desk_size(const job *j) {
 	const cache_layer *l = j->layer;
 	size_t wider = (size_t)(l->k.width > l->v.width ? l->k.width : l->v.width);
-	return j->m * ((size_t)l->k.dim + (size_t)l->k.width + 1 + j->padded + (size_t)l->v.width) + CACHE_TILE * wider;
+	return j->a.m * ((size_t)l->k.dim + (size_t)l->k.width + 1 + j->padded + (size_t)l->v.width) + CACHE_TILE * wider;
 }
 
 static desk open_desk(const job *j, int32_t worker) {
 	const cache_layer *l = j->layer;
 	desk d;
 	d.queries = j->work + (size_t)worker * j->work_size;
-	d.latent = d.queries + j->m * (size_t)l->k.dim;
-	d.offset = d.latent + j->m * (size_t)l->k.width;
-	d.logits = d.offset + j->m;
-	d.sums = d.logits + j->m * j->padded;
-	d.tile = d.sums + j->m * (size_t)l->v.width;
+	d.latent = d.queries + j->a.m * (size_t)l->k.dim;
+	d.offset = d.latent + j->a.m * (size_t)l->k.width;
+	d.logits = d.offset + j->a.m;
+	d.sums = d.logits + j->a.m * j->padded;
+	d.tile = d.sums + j->a.m * (size_t)l->v.width;
 	return d;
 }
 
@@ -64,22 +57,22 @@ static float dot(const float *a, const float *b, size_t n) {
 static const float *load_queries(const job *j, int32_t head, desk *d) {
 	const cache_side *k = &j->layer->k;
 	size_t dim = (size_t)k->dim, rank = (size_t)k->width;
-	for (int32_t h = 0; h < j->group; h++) {
-		ckv_view_decode(j->cache->kernels, j->q, head * j->group + h, j->first, j->n,
-		                d->queries + (size_t)h * (size_t)j->n * dim);
+	for (int32_t h = 0; h < j->a.group; h++) {
+		ckv_view_decode(j->a.kernels, j->q, head * j->a.group + h, j->a.first, j->a.n,
+		                d->queries + (size_t)h * (size_t)j->a.n * dim);
 	}
 	if (k->fit.rank == 0) {
 		return d->queries;
 	}
 	size_t group = (size_t)ckv_low_rank_group(&k->fit, head);
 	const float *basis = k->fit.basis + group * dim * rank, *mean = k->fit.mean + group * dim;
-	memset(d->latent, 0, j->m * rank * sizeof *d->latent);
-	for (size_t i = 0; i < j->m; i++) {
+	memset(d->latent, 0, j->a.m * rank * sizeof *d->latent);
+	for (size_t i = 0; i < j->a.m; i++) {
 		const float *query = d->queries + i * dim;
 		for (size_t c = 0; c < dim; c++) {
-			j->cache->kernels->axpy(d->latent + i * rank, basis + c * rank, query[c], rank);
+			j->a.kernels->axpy(d->latent + i * rank, basis + c * rank, query[c], rank);
 		}
-		d->offset[i] = j->scale * dot(query, mean, dim);
+		d->offset[i] = j->a.scale * dot(query, mean, dim);
 	}
 	return d->latent;
 }
@@ -87,17 +80,17 @@ static const float *load_queries(const job *j, int32_t head, desk *d) {
 static void compute_logits(const job *j, int32_t head, desk *d) {
 	const cache_side *k = &j->layer->k;
 	const cache_rows *rows = &k->heads[head];
-	const ckv_kernels *kernels = j->cache->kernels;
+	const ckv_kernels *kernels = j->a.kernels;
 	size_t width = (size_t)k->width;
 	const float *queries = load_queries(j, head, d);
 	for (int32_t t = 0; t < rows->packed.n; t += CACHE_TILE) {
 		int32_t n = rows->packed.n - t < CACHE_TILE ? rows->packed.n - t : CACHE_TILE;
 		ckv_packed_decode(kernels, &rows->packed, t, n, d->tile);
-		kernels->dot_f32(queries, j->m, width, d->tile, (size_t)n, j->scale, d->logits + t, j->padded);
+		kernels->dot_f32(queries, j->a.m, width, d->tile, (size_t)n, j->a.scale, d->logits + t, j->padded);
 	}
 	if (rows->n) {
-		kernels->dot_f16(queries, j->m, width, ckv_rows_tail(k, rows), (size_t)rows->n, j->scale, d->logits + rows->packed.n,
-		                 j->padded);
+		kernels->dot_f16(queries, j->a.m, width, ckv_rows_tail(k, rows), (size_t)rows->n, j->a.scale,
+		                 d->logits + rows->packed.n, j->padded);
 	}
 }
 
@@ -107,14 +100,7 @@ static void weigh(const job *j, size_t i, size_t n_rows, size_t n_seen, desk *d)
 	for (size_t t = 0; t < n_seen && j->layer->k.fit.rank; t++) {
 		x[t] += d->offset[i];
 	}
-	if (j->cap > 0.0f) {
-		ckv_cap_logits(x, n_seen, j->cap);
-	}
-	float sum = j->cache->kernels->exp_sum(x, n_seen);
-	for (size_t t = 0; t < n_seen; t++) {
-		x[t] /= sum;
-	}
-	memset(x + n_seen, 0, (n_rows - n_seen) * sizeof *x);
+	ckv_attend_weigh(&j->a, x, n_seen, n_rows);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ values */
@@ -122,16 +108,16 @@ static void weigh(const job *j, size_t i, size_t n_rows, size_t n_seen, desk *d)
 static void mix_values(const job *j, int32_t head, desk *d) {
 	const cache_side *v = &j->layer->v;
 	const cache_rows *rows = &v->heads[head];
-	const ckv_kernels *kernels = j->cache->kernels;
+	const ckv_kernels *kernels = j->a.kernels;
 	size_t width = (size_t)v->width;
-	memset(d->sums, 0, j->m * width * sizeof *d->sums);
+	memset(d->sums, 0, j->a.m * width * sizeof *d->sums);
 	for (int32_t t = 0; t < rows->packed.n; t += CACHE_TILE) {
 		int32_t n = rows->packed.n - t < CACHE_TILE ? rows->packed.n - t : CACHE_TILE;
 		ckv_packed_decode(kernels, &rows->packed, t, n, d->tile);
-		kernels->mix_f32(d->logits + t, j->m, j->padded, d->tile, (size_t)n, width, d->sums);
+		kernels->mix_f32(d->logits + t, j->a.m, j->padded, d->tile, (size_t)n, width, d->sums);
 	}
 	if (rows->n) {
-		kernels->mix_f16(d->logits + rows->packed.n, j->m, j->padded, ckv_rows_tail(v, rows), (size_t)rows->n, width,
+		kernels->mix_f16(d->logits + rows->packed.n, j->a.m, j->padded, ckv_rows_tail(v, rows), (size_t)rows->n, width,
 		                 d->sums);
 	}
 }
@@ -139,10 +125,9 @@ static void mix_values(const job *j, int32_t head, desk *d) {
 /* Weights sum to 1, so the mean of the subspace comes in once. */
 static void write_out(const job *j, int32_t head, const desk *d) {
 	const cache_side *v = &j->layer->v;
-	size_t dim = (size_t)v->dim, heads = (size_t)j->q->n_heads;
-	for (size_t i = 0; i < j->m; i++) {
-		size_t query = (size_t)j->first + i % (size_t)j->n, of = (size_t)head * (size_t)j->group + i / (size_t)j->n;
-		float *out = j->out + (query * heads + of) * dim;
+	size_t dim = (size_t)v->dim;
+	for (size_t i = 0; i < j->a.m; i++) {
+		float *out = ckv_attend_out(&j->a, head, i, dim);
 		const float *sums = d->sums + i * (size_t)v->width;
 		if (v->fit.rank) {
 			ckv_low_rank_expand(&v->fit, head, sums, 1, out);
@@ -157,10 +142,11 @@ static ckv_status one_head(void *user, int32_t worker, int32_t head, ckv_error *
 	(void)error;
 	desk d = open_desk(j, worker);
 	size_t n_rows = (size_t)ckv_rows_count(&j->layer->k.heads[head]);
-	size_t later = (size_t)(j->q->n_tokens - j->first); /* the first query in hand does not see the rows of those after it */
+	size_t later =
+	    (size_t)(j->q->n_tokens - j->a.first); /* the first query in hand does not see the rows of those after it */
 	compute_logits(j, head, &d);
-	for (size_t i = 0; i < j->m; i++) {
-		weigh(j, i, n_rows, n_rows - later + i % (size_t)j->n + 1, &d);
+	for (size_t i = 0; i < j->a.m; i++) {
+		weigh(j, i, n_rows, n_rows - later + i % (size_t)j->a.n + 1, &d);
 	}
 	mix_values(j, head, &d);
 	write_out(j, head, &d);
@@ -172,12 +158,9 @@ static ckv_status one_head(void *user, int32_t worker, int32_t head, ckv_error *
 static ckv_status check_queries(ckv_cache *cache, const cache_layer *layer, int32_t number, const ckv_view *q, float scale,
                                 float cap) {
 	ckv_status status = ckv_view_check(q, "queries", number, &cache->error);
+	status = status ? status : ckv_attend_check(scale, cap, number, &cache->error);
 	if (status) {
 		return status;
-	}
-	if (!(isfinite(scale) && scale >= 0.0f && isfinite(cap) && cap >= 0.0f)) {
-		return ckv_fail(&cache->error, CKV_ERR_ARG, "layer %d: scale %g or logit cap %g is not usable", number,
-		                (double)scale, (double)cap);
 	}
 	int32_t heads = layer->shape.n_kv_heads, least = INT32_MAX;
 	for (int32_t h = 0; h < heads; h++) {
@@ -203,12 +186,10 @@ static size_t longest(const cache_layer *layer) {
 }
 
 static ckv_status attend_part(ckv_cache *cache, job *j, size_t n_rows) {
-	int32_t heads = j->layer->shape.n_kv_heads;
-	j->m = (size_t)j->group * (size_t)j->n;
-	double products = (double)j->m * (double)heads * (double)n_rows * (double)(j->layer->k.width + j->layer->v.width);
-	int32_t threads = products < least_threaded ? 1 : cache->n_threads, workers = ckv_workers_of(threads, heads);
+	int32_t heads = j->a.n_kv_heads, threads;
+	threads = ckv_attend_threads(&j->a, n_rows, j->layer->k.width + j->layer->v.width, cache->n_threads);
 	j->work_size = desk_size(j);
-	j->work = ckv_cache_work(cache, (size_t)workers * j->work_size);
+	j->work = ckv_cache_work(cache, (size_t)ckv_workers_of(threads, heads) * j->work_size);
 	return j->work ? ckv_parallel_of(threads, heads, one_head, j, &cache->error) : CKV_ERR_NOMEM;
 }
 
@@ -224,16 +205,15 @@ ckv_status ckv_cache_attend(ckv_cache *cache, int32_t layer, const ckv_view *q, 
 	}
 	const ckv_layer like = {.k = {.head_dim = l->shape.dim_k}, .scale = scale};
 	size_t n_rows = longest(l);
-	job j = {.cache = cache,
-	         .layer = l,
-	         .q = q,
-	         .scale = ckv_logit_scale(&like),
-	         .cap = cap,
-	         .out = out,
-	         .group = q->n_heads / l->shape.n_kv_heads,
-	         .padded = (n_rows + CKV_LANES - 1) / CKV_LANES * CKV_LANES};
-	for (; j.first < q->n_tokens && status == CKV_OK; j.first += j.n) {
-		j.n = q->n_tokens - j.first < MOST_QUERIES ? q->n_tokens - j.first : MOST_QUERIES;
+	job j = {.layer = l, .q = q, .padded = ckv_attend_padded(n_rows)};
+	j.a = (ckv_attention){.kernels = cache->kernels,
+	                      .scale = ckv_logit_scale(&like),
+	                      .cap = cap,
+	                      .out = out,
+	                      .n_tokens = q->n_tokens,
+	                      .n_kv_heads = l->shape.n_kv_heads,
+	                      .group = q->n_heads / l->shape.n_kv_heads};
+	while (status == CKV_OK && ckv_attend_next(&j.a)) {
 		status = attend_part(cache, &j, n_rows);
 	}
 	return status;

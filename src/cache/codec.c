@@ -65,12 +65,27 @@ static bool seal_head(ckv_cache *cache, cache_layer *layer, int32_t head, int32_
 	return true;
 }
 
+/* A window as long as the rows themselves would leave nothing to pack. */
+void ckv_codec_limit_residual(const ckv_cache *cache, cache_layer *layer) {
+	int64_t rows = 0;
+	for (int32_t h = 0; h < layer->shape.n_kv_heads; h++) {
+		rows += ckv_rows_count(&layer->k.heads[h]);
+	}
+	int64_t quarter = rows / layer->shape.n_kv_heads / 4;
+	bool limited = !cache->codec.reference && rows > 0 && quarter < cache->codec.residual;
+	layer->residual = limited ? (int32_t)quarter : cache->codec.residual;
+}
+
+int32_t ckv_codec_due(const ckv_cache *cache, const cache_layer *layer, int32_t head) {
+	int32_t group = cache->codec.group, old = layer->k.heads[head].n - layer->residual;
+	return cache->kind == CACHE_KIVI && old > 0 ? old / group * group : 0;
+}
+
 void ckv_codec_seal(ckv_cache *cache, cache_layer *layer) {
-	int32_t group = cache->codec.group;
-	bool good = cache->kind == CACHE_KIVI;
+	bool good = true;
 	for (int32_t h = 0; h < layer->shape.n_kv_heads && good; h++) {
-		int32_t whole = (layer->k.heads[h].n - layer->residual) / group * group;
-		good = whole <= 0 || seal_head(cache, layer, h, whole);
+		int32_t due = ckv_codec_due(cache, layer, h);
+		good = due == 0 || seal_head(cache, layer, h, due);
 	}
 }
 

@@ -74,6 +74,10 @@ uint64_t ckv_side_allocated(const cache_side *side, int32_t n_heads);
 /* codec.c */
 /* Sets the shape of the heads' packed rows, for rows of side->width. */
 void ckv_codec_shape(const ckv_cache *cache, cache_side *side, int32_t n_heads, bool keys);
+/* kivi: how many of the newest rows stay f16, by the rows that were loaded. */
+void ckv_codec_limit_residual(const ckv_cache *cache, cache_layer *layer);
+/* kivi: rows of a head's tail that make whole groups and have left the residual window. */
+int32_t ckv_codec_due(const ckv_cache *cache, const cache_layer *layer, int32_t head);
 /* kivi: packs whole groups that have left the residual window. Rows that there is no memory to pack stay as they are. */
 void ckv_codec_seal(ckv_cache *cache, cache_layer *layer);
 /* palu: from here on the side's rows are of the subspace that fits those it has, and these are packed. */

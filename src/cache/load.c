@@ -212,17 +212,6 @@ static ckv_status append_projected(ckv_cache *cache, cache_layer *layer, const c
 
 /* ------------------------------------------------------------------------------------------------------------- calls */
 
-/* A window as long as the rows themselves would leave nothing to pack. */
-static void limit_residual(const ckv_cache *cache, cache_layer *layer) {
-	int64_t rows = 0;
-	for (int32_t h = 0; h < layer->shape.n_kv_heads; h++) {
-		rows += ckv_rows_count(&layer->k.heads[h]);
-	}
-	int64_t quarter = rows / layer->shape.n_kv_heads / 4;
-	bool limited = !cache->codec.reference && rows > 0 && quarter < cache->codec.residual;
-	layer->residual = limited ? (int32_t)quarter : cache->codec.residual;
-}
-
 static bool is_empty(const cache_layer *layer) {
 	bool empty = true;
 	for (int32_t h = 0; h < layer->shape.n_kv_heads; h++) {
@@ -267,7 +256,7 @@ ckv_status ckv_cache_load(ckv_cache *cache, int32_t layer, const ckv_view *k, co
 		}
 	}
 	if (status == CKV_OK) {
-		limit_residual(cache, l);
+		ckv_codec_limit_residual(cache, l);
 		ckv_codec_seal(cache, l);
 	}
 	trim(cache, l); /* of rows that were packed, or refused */

@@ -149,6 +149,28 @@ ckv_status ckv_attention_block(ckv_ctx *ctx, const ckv_layer *layer, const ckv_q
  * Rows sum to 1. Computed once for a layer. Errors: CKV_ERR_ARG, CKV_ERR_NOMEM. */
 ckv_status ckv_window_mass(ckv_ctx *ctx, const ckv_layer *layer, int32_t window, const float **mass);
 
+/* attention.c: attention of newest tokens over rows, their queries a block at a time. Zeros before the first block. */
+typedef struct ckv_attention {
+	const ckv_kernels *kernels;
+	float scale, cap;
+	float *out; /* [n_tokens][query heads][dim] */
+	int32_t n_tokens, n_kv_heads;
+	int32_t group;    /* query heads of a KV head */
+	int32_t first, n; /* tokens in hand */
+	size_t m;         /* queries in hand of a KV head, [group][n] */
+} ckv_attention;
+ckv_status ckv_attend_check(float scale, float cap, int32_t layer, ckv_error *error);
+/* The next block, where there is one. */
+bool ckv_attend_next(ckv_attention *a);
+/* Threads that a block is worth. width: channels of a key and a value. */
+int32_t ckv_attend_threads(const ckv_attention *a, size_t n_rows, int32_t width, int32_t n_threads);
+/* Room for the logits of a query. */
+size_t ckv_attend_padded(size_t n_rows);
+/* Logits to weights: of the n_seen rows that the query sees; nothing for the others. False where logits were not finite. */
+bool ckv_attend_weigh(const ckv_attention *a, float *x, size_t n_seen, size_t n_rows);
+/* Where the result of query i in hand belongs. */
+float *ckv_attend_out(const ckv_attention *a, int32_t kv_head, size_t i, size_t dim);
+
 /* Length of a row, summed in double. */
 double ckv_norm(const float *x, size_t n);
 

@@ -19,6 +19,7 @@ typedef struct job {
 	const ckv_kernels *kernels;
 	const ckv_layer *layer;
 	const ckv_keep *keep;
+	const float *keys, *values; /* kept rows as they are stored, head after head; NULL: as they came */
 	int32_t group;
 	size_t dim_k, dim_v, widest, padded;
 	size_t n_rows; /* queries of a group in hand at most */
@@ -81,24 +82,34 @@ static desk desk_of(const job *j, int32_t worker, int32_t kv_head) {
 	return d;
 }
 
-/* Sum of |x| over the dropped rows; all rows must be finite. */
-static ckv_status add_dropped(const job *j, const desk *d, const ckv_view *view, const char *what, double *sum,
-                              ckv_error *error) {
+/* The row of the head's kept token number i as it is stored. */
+static const float *stored_row(const job *j, const desk *d, const float *stored, size_t dim, int32_t i) {
+	const ckv_keep *keep = j->keep;
+	size_t first = keep->n_lists == 1 ? (size_t)d->kv_head * keep->n_positions : (size_t)keep->offsets[d->kv_head];
+	return stored + (first + (size_t)i) * dim;
+}
+
+static ckv_status not_finite(const job *j, const desk *d, int32_t t, const char *what, ckv_error *error) {
+	return ckv_fail(error, CKV_ERR_NUMERIC, "layer %d, KV head %d, token %d: NaN or infinity in a %s", j->layer->index,
+	                d->kv_head, t, what);
+}
+
+/* Sum of |x - x^|: x^ is zero where the row is dropped, and x itself where it stays as it came. All must be finite. */
+static ckv_status add_losses(const job *j, const desk *d, const ckv_view *view, const float *stored, const char *what,
+                             double *sum, ckv_error *error) {
 	size_t dim = (size_t)view->head_dim;
 	int32_t next = 0;
 	for (int32_t t = 0; t < view->n_tokens; t++) {
+		bool kept = next < d->list.n && d->list.positions[next] == t;
+		const float *after = kept && stored ? stored_row(j, d, stored, dim, next) : NULL;
 		ckv_view_decode(j->kernels, view, d->kv_head, t, 1, d->rows);
-		if (!ckv_all_finite(d->rows, dim)) {
-			return ckv_fail(error, CKV_ERR_NUMERIC, "layer %d, KV head %d, token %d: NaN or infinity in a %s",
-			                j->layer->index, d->kv_head, t, what);
+		if (!ckv_all_finite(d->rows, dim) || (after && !ckv_all_finite(after, dim))) {
+			return not_finite(j, d, t, what, error);
 		}
-		if (next < d->list.n && d->list.positions[next] == t) {
-			next++;
-			continue;
+		for (size_t c = 0; c < dim && (after || !kept); c++) {
+			*sum += fabs((double)d->rows[c] - (after ? (double)after[c] : 0.0));
 		}
-		for (size_t c = 0; c < dim; c++) {
-			*sum += fabs((double)d->rows[c]);
-		}
+		next += kept;
 	}
 	return CKV_OK;
 }
@@ -123,6 +134,18 @@ static ckv_status compute_logits(const job *j, desk *d, ckv_error *error) {
 		j->kernels->qk(d->queries, n_rows, j->dim_k, d->panel.panel, j->scale, d->before + t, j->padded);
 	}
 	return CKV_OK;
+}
+
+/* The logits of the queries in hand over the kept keys as they are stored, to `after`: as far as any of them sees. */
+static void compute_stored_logits(const job *j, const desk *d) {
+	size_t n_rows = (size_t)j->group * (size_t)d->n;
+	for (int32_t i = 0; i < d->list.n && d->list.positions[i] < d->n_keys; i += CKV_LANES) {
+		size_t lanes = (size_t)(d->list.n - i < CKV_LANES ? d->list.n - i : CKV_LANES);
+		memset(d->rows, 0, CKV_LANES * j->dim_k * sizeof *d->rows);
+		memcpy(d->rows, stored_row(j, d, j->keys, j->dim_k, i), lanes * j->dim_k * sizeof *d->rows);
+		j->kernels->pack(d->rows, j->dim_k, d->panel.panel);
+		j->kernels->qk(d->queries, n_rows, j->dim_k, d->panel.panel, j->scale, d->after + i, j->padded);
+	}
 }
 
 /* Softmax of x[n], and zeros from there to x[end - 1]. */
@@ -169,7 +192,13 @@ static int32_t weigh(const job *j, const desk *d, int32_t i, size_t row, head_su
 		ckv_cap_logits(before, (size_t)n_seen, j->layer->logit_cap);
 	}
 	for (; n_kept < d->list.n && d->list.positions[n_kept] < n_seen; n_kept++) {
-		after[n_kept] = before[d->list.positions[n_kept]];
+		after[n_kept] = j->keys ? after[n_kept] : before[d->list.positions[n_kept]];
+	}
+	if (j->keys && !ckv_all_finite(after, (size_t)n_kept)) {
+		return -1;
+	}
+	if (j->keys && j->layer->logit_cap > 0.0f) {
+		ckv_cap_logits(after, (size_t)n_kept, j->layer->logit_cap);
 	}
 	softmax(j->kernels, before, n_seen, d->n_keys);
 	softmax(j->kernels, after, n_kept, d->list.n);
@@ -186,10 +215,11 @@ static void add_values(const job *j, const desk *d) {
 	for (int32_t t = 0; t < d->n_keys; t++) {
 		bool kept = next < d->list.n && d->list.positions[next] == t;
 		ckv_view_decode(j->kernels, &j->layer->v, d->kv_head, t, 1, d->rows);
+		const float *stored = kept && j->values ? stored_row(j, d, j->values, j->dim_v, next) : d->rows;
 		for (size_t row = 0; row < n_rows; row++) {
 			j->kernels->axpy(d->out_before + row * j->dim_v, d->rows, d->before[row * j->padded + (size_t)t], j->dim_v);
 			if (kept) {
-				j->kernels->axpy(d->out_after + row * j->dim_v, d->rows, d->after[row * j->padded + (size_t)next], j->dim_v);
+				j->kernels->axpy(d->out_after + row * j->dim_v, stored, d->after[row * j->padded + (size_t)next], j->dim_v);
 			}
 		}
 		next += kept;
@@ -219,6 +249,9 @@ static ckv_status one_block(const job *j, desk *d, head_sums *sums, ckv_error *e
 	if (status) {
 		return status;
 	}
+	if (j->keys) {
+		compute_stored_logits(j, d);
+	}
 	for (size_t row = 0; row < n_rows; row++) {
 		int32_t i = (int32_t)(row % (size_t)d->n);
 		n_kept[i] = weigh(j, d, i, row, sums);
@@ -242,8 +275,8 @@ static ckv_status one_head(void *user, int32_t worker, int32_t kv_head, ckv_erro
 	const ckv_layer *layer = j->layer;
 	desk d = desk_of(j, worker, kv_head);
 	head_sums sums = {0.0, 0.0, 0.0, 0.0, 0.0};
-	ckv_status status = add_dropped(j, &d, &layer->k, "key", &sums.key_l1, error);
-	status = status ? status : add_dropped(j, &d, &layer->v, "value", &sums.value_l1, error);
+	ckv_status status = add_losses(j, &d, &layer->k, j->keys, "key", &sums.key_l1, error);
+	status = status ? status : add_losses(j, &d, &layer->v, j->values, "value", &sums.value_l1, error);
 	for (int32_t i = 0; i < layer->q.n_tokens && status == CKV_OK; i += BLOCK) {
 		d.first = i;
 		d.n = layer->q.n_tokens - i < BLOCK ? layer->q.n_tokens - i : BLOCK;
@@ -295,8 +328,9 @@ static ckv_status check(const ckv_layer *layer, const ckv_keep *keep, ckv_error 
 	return CKV_OK;
 }
 
-ckv_status ckv_measure(ckv_ctx *ctx, const ckv_layer *layer, const ckv_keep *keep, ckv_measures *measures) {
-	job j;
+ckv_status ckv_measure_stored(ckv_ctx *ctx, const ckv_layer *layer, const ckv_keep *keep, const float *keys,
+                              const float *values, ckv_measures *measures) {
+	job j = {.keys = keys, .values = values};
 	if (!ctx) {
 		return CKV_ERR_ARG;
 	}
@@ -314,4 +348,8 @@ ckv_status ckv_measure(ckv_ctx *ctx, const ckv_layer *layer, const ckv_keep *kee
 		add_up(&j, measures);
 	}
 	return status;
+}
+
+ckv_status ckv_measure(ckv_ctx *ctx, const ckv_layer *layer, const ckv_keep *keep, ckv_measures *measures) {
+	return ckv_measure_stored(ctx, layer, keep, NULL, NULL, measures);
 }

@@ -47,6 +47,11 @@ typedef struct lane_pin {
 	int32_t first, end;
 } lane_pin;
 
+typedef struct lane_pins {
+	lane_pin *at;
+	int32_t n, room;
+} lane_pins;
+
 /* How a lane chooses what goes. */
 typedef struct lane_rule {
 	int32_t chunk, sinks, grace;
@@ -134,7 +139,13 @@ struct ckv_stream {
 	stream_memory new_keys, new_values; /* f16 rows of the push in hand, [heads][n] */
 	stream_memory new_queries;          /* [query heads][n][dim_k] */
 	stream_memory work;                 /* of the workers */
+	lane_pins pins;                     /* whole chunks behind the sinks, none twice */
 };
+
+/* From the next push on. */
+static inline int32_t ckv_planned_budget(const stream_layer *layer) {
+	return layer->planned >= 0 ? layer->planned : layer->budget;
+}
 
 /* How heads choose: of the stream's parameters. */
 lane_rule ckv_stream_rule(const ckv_stream *stream);
@@ -153,6 +164,20 @@ void ckv_store_evict(stream_head *head, lane_range rows, int32_t token);
 /* push.c: rows of a head after a push; where a layer's share is too small (reference mode), what is protected is held on top
  * of it. */
 int32_t ckv_stream_most(const ckv_stream *stream, int32_t budget);
+
+/* views.c: whether a call's views are of the layer, and together; q may be NULL. */
+ckv_status ckv_stream_check_views(ckv_stream *stream, int32_t index, const ckv_view *k, const ckv_view *v,
+                                  const ckv_view *q);
+/* Their rows into new_keys, new_values and new_queries. The caller's memory is not looked at any more afterwards. */
+ckv_status ckv_stream_convert(ckv_stream *stream, int32_t index, const ckv_view *k, const ckv_view *v, const ckv_view *q);
+
+/* pins.c */
+ckv_status ckv_pins_check(int32_t first, int32_t end, ckv_error *error);
+/* A range more, which may be empty; nothing has changed on CKV_ERR_NOMEM. */
+ckv_status ckv_pins_add(const ckv_allocator *allocator, lane_pins *pins, lane_pin pin, ckv_error *error);
+void ckv_pins_free(const ckv_allocator *allocator, lane_pins *pins);
+/* Whether the layer's budget will hold after n more tokens, whatever is pinned. */
+ckv_status ckv_stream_check_pins(ckv_stream *stream, int32_t index, int32_t n);
 
 /* ---------------------------------------------------------------------------------------------------------- absorb.c */
 

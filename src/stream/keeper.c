@@ -13,8 +13,7 @@ struct ckv_keeper {
 	ckv_lane lane;
 	int32_t seen;
 	int32_t unscored; /* key norms: rows of this position and above have none yet */
-	lane_pin *pins;
-	int32_t n_pins, pin_room;
+	lane_pins pins;
 	ckv_error error;
 	stream_memory work, sums, marks;
 };
@@ -71,9 +70,7 @@ void ckv_keeper_free(ckv_keeper *keeper) {
 	ckv_memory_free(&allocator, &keeper->work);
 	ckv_memory_free(&allocator, &keeper->sums);
 	ckv_memory_free(&allocator, &keeper->marks);
-	if (keeper->pins) {
-		allocator.free(allocator.user, keeper->pins);
-	}
+	ckv_pins_free(&allocator, &keeper->pins);
 	allocator.free(allocator.user, keeper);
 }
 
@@ -295,8 +292,8 @@ static lane_rule rule_of(const ckv_keeper *keeper) {
 	                  .sinks = p->sinks,
 	                  .grace = keeper->scorer == STREAM_SNAPKV ? p->window : p->grace,
 	                  .newer_loses = keeper->scorer == STREAM_KNORM,
-	                  .pins = keeper->pins,
-	                  .n_pins = keeper->n_pins};
+	                  .pins = keeper->pins.at,
+	                  .n_pins = keeper->pins.n};
 	return rule;
 }
 
@@ -305,27 +302,8 @@ ckv_status ckv_keeper_pin(ckv_keeper *keeper, int32_t first, int32_t end) {
 		return CKV_ERR_ARG;
 	}
 	ckv_fail(&keeper->error, CKV_OK, "%s", "");
-	if (first < 0 || end < first || end > CKV_MAX_TOKENS) {
-		return ckv_fail(&keeper->error, CKV_ERR_ARG, "positions %d to %d are no range", first, end);
-	}
-	if (first == end) {
-		return CKV_OK;
-	}
-	if (keeper->n_pins == keeper->pin_room) {
-		int32_t room = keeper->pin_room ? 2 * keeper->pin_room : 8;
-		lane_pin *bigger = keeper->allocator.alloc(keeper->allocator.user, (size_t)room * sizeof *bigger);
-		if (!bigger) {
-			return ckv_fail(&keeper->error, CKV_ERR_NOMEM, "no memory for a pin");
-		}
-		if (keeper->pins) {
-			memcpy(bigger, keeper->pins, (size_t)keeper->n_pins * sizeof *bigger);
-			keeper->allocator.free(keeper->allocator.user, keeper->pins);
-		}
-		keeper->pins = bigger;
-		keeper->pin_room = room;
-	}
-	keeper->pins[keeper->n_pins++] = (lane_pin){first, end};
-	return CKV_OK;
+	ckv_status status = ckv_pins_check(first, end, &keeper->error);
+	return status ? status : ckv_pins_add(&keeper->allocator, &keeper->pins, (lane_pin){first, end}, &keeper->error);
 }
 
 int32_t ckv_keeper_evictable(const ckv_keeper *keeper) {
@@ -403,7 +381,7 @@ ckv_status ckv_keeper_adopt(ckv_keeper *keeper, const int32_t *positions, int32_
 	}
 	keeper->lane.n = n;
 	keeper->seen = seen;
-	keeper->unscored = keeper->n_pins = 0;
+	keeper->unscored = keeper->pins.n = 0;
 	return CKV_OK;
 }
 
@@ -461,7 +439,7 @@ ckv_status ckv_keeper_trim(ckv_keeper *keeper, int32_t n) {
 
 void ckv_keeper_clear(ckv_keeper *keeper) {
 	if (keeper) {
-		keeper->lane.n = keeper->seen = keeper->unscored = keeper->n_pins = 0;
+		keeper->lane.n = keeper->seen = keeper->unscored = keeper->pins.n = 0;
 	}
 }
 
@@ -474,9 +452,9 @@ static size_t put_all(const ckv_keeper *keeper, void *data, size_t capacity) {
 	ckv_bytes_put_policy(&w, &keeper->params);
 	ckv_bytes_put_int(&w, keeper->seen);
 	ckv_bytes_put_int(&w, keeper->unscored);
-	ckv_bytes_put_int(&w, keeper->n_pins);
+	ckv_bytes_put_int(&w, keeper->pins.n);
 	ckv_bytes_put_int(&w, keeper->lane.n);
-	ckv_bytes_put(&w, keeper->pins, (size_t)keeper->n_pins * sizeof *keeper->pins);
+	ckv_bytes_put(&w, keeper->pins.at, (size_t)keeper->pins.n * sizeof *keeper->pins.at);
 	ckv_bytes_put(&w, keeper->lane.positions, (size_t)keeper->lane.n * sizeof *keeper->lane.positions);
 	ckv_bytes_put(&w, keeper->lane.scores, (size_t)keeper->lane.n * sizeof *keeper->lane.scores);
 	return ckv_bytes_end(&w, magic, VERSION);
@@ -503,30 +481,29 @@ ckv_status ckv_keeper_restore(ckv_keeper *keeper, const void *data, size_t size)
 	int32_t seen = ckv_bytes_take_int(&r), unscored = ckv_bytes_take_int(&r), n_pins = ckv_bytes_take_int(&r);
 	int32_t n = ckv_bytes_take_int(&r);
 	bool good = r.good && seen >= 0 && seen <= CKV_MAX_TOKENS && unscored >= 0 && unscored <= seen && n_pins >= 0 && n >= 0;
-	const void *pins = good ? ckv_bytes_take(&r, (size_t)n_pins, sizeof *keeper->pins) : NULL;
+	const void *pins = good ? ckv_bytes_take(&r, (size_t)n_pins, sizeof *keeper->pins.at) : NULL;
 	const void *positions = good ? ckv_bytes_take(&r, (size_t)n, sizeof(int32_t)) : NULL;
 	const void *scores = good ? ckv_bytes_take(&r, (size_t)n, sizeof(float)) : NULL;
 	if (!good || !r.good || r.left || !ckv_bytes_positions_good(positions, n, seen, true)) {
 		return ckv_fail(&keeper->error, CKV_ERR_ARG, "the saved state is damaged");
 	}
-	lane_pin *own = n_pins > keeper->pin_room ? keeper->allocator.alloc(keeper->allocator.user, (size_t)n_pins * sizeof *own)
-	                                          : keeper->pins;
-	if ((n_pins && !own) || !ckv_lane_reserve(&keeper->allocator, &keeper->lane, n, false)) {
-		if (own && own != keeper->pins) {
-			keeper->allocator.free(keeper->allocator.user, own);
+	lane_pins *own = &keeper->pins;
+	lane_pin *bigger =
+	    n_pins > own->room ? keeper->allocator.alloc(keeper->allocator.user, (size_t)n_pins * sizeof *bigger) : own->at;
+	if ((n_pins && !bigger) || !ckv_lane_reserve(&keeper->allocator, &keeper->lane, n, false)) {
+		if (bigger && bigger != own->at) {
+			keeper->allocator.free(keeper->allocator.user, bigger);
 		}
 		return ckv_fail(&keeper->error, CKV_ERR_NOMEM, "no memory to keep account of %d rows", n);
 	}
-	if (own != keeper->pins) {
-		if (keeper->pins) {
-			keeper->allocator.free(keeper->allocator.user, keeper->pins);
-		}
-		keeper->pins = own;
-		keeper->pin_room = n_pins;
+	if (bigger != own->at) {
+		ckv_pins_free(&keeper->allocator, own);
+		*own = (lane_pins){bigger, 0, n_pins};
 	}
 	if (n_pins) {
-		memcpy(keeper->pins, pins, (size_t)n_pins * sizeof *keeper->pins);
+		memcpy(own->at, pins, (size_t)n_pins * sizeof *own->at);
 	}
+	own->n = n_pins;
 	if (n) {
 		memcpy(keeper->lane.positions, positions, (size_t)n * sizeof(int32_t));
 		memcpy(keeper->lane.scores, scores, (size_t)n * sizeof(float));
@@ -534,6 +511,5 @@ ckv_status ckv_keeper_restore(ckv_keeper *keeper, const void *data, size_t size)
 	keeper->lane.n = n;
 	keeper->seen = seen;
 	keeper->unscored = unscored;
-	keeper->n_pins = n_pins;
 	return CKV_OK;
 }

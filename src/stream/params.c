@@ -278,6 +278,12 @@ ckv_status ckv_stream_parse(const char *text, ckv_stream_params *params, ckv_err
 	return status;
 }
 
+int ckv_stream_params_hosted(const ckv_stream_params *params) {
+	return params && params->size >= sizeof *params && ckv_stream_params_check(params, NULL) == CKV_OK &&
+	       !params->reference &&
+	       (ckv_stream_merge_of(params) != STREAM_DROP || ckv_stream_layers_of(params) != STREAM_UNIFORM);
+}
+
 void ckv_stream_params_own(ckv_stream_params *params) {
 	const char *preset = ckv_name_find(preset_name, params->preset);
 	params->preset = preset ? preset : "custom";

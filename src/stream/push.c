@@ -1,34 +1,9 @@
 /* A call of tokens: checked whole, and given all the memory it will need, before anything changes. */
 #include "stream/internal.h"
 
-#include <float.h>
-#include <math.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------------------------------ checking */
-
-static ckv_status check_views(ckv_stream *stream, int32_t index, const ckv_view *k, const ckv_view *v, const ckv_view *q) {
-	const ckv_stream_shape *shape = &stream->layers[index].shape;
-	ckv_status status = ckv_view_check(k, "keys", index, &stream->error);
-	status = status ? status : ckv_view_check(v, "values", index, &stream->error);
-	status = status || !q ? status : ckv_view_check(q, "queries", index, &stream->error);
-	if (status) {
-		return status;
-	}
-	if (k->n_heads != shape->n_kv_heads || v->n_heads != shape->n_kv_heads || k->head_dim != shape->dim_k ||
-	    v->head_dim != shape->dim_v || v->n_tokens != k->n_tokens) {
-		return ckv_fail(&stream->error, CKV_ERR_ARG,
-		                "layer %d: keys [%d][%d][%d] and values [%d][%d][%d] are not of its %d heads of %d and %d", index,
-		                k->n_heads, k->n_tokens, k->head_dim, v->n_heads, v->n_tokens, v->head_dim, shape->n_kv_heads,
-		                shape->dim_k, shape->dim_v);
-	}
-	if (q && (q->n_heads % k->n_heads != 0 || q->n_heads > STREAM_MOST_QUERY_HEADS || q->head_dim != k->head_dim ||
-	          q->n_tokens != k->n_tokens)) {
-		return ckv_fail(&stream->error, CKV_ERR_ARG, "layer %d: queries [%d][%d][%d] do not go with keys [%d][%d][%d]",
-		                index, q->n_heads, q->n_tokens, q->head_dim, k->n_heads, k->n_tokens, k->head_dim);
-	}
-	return CKV_OK;
-}
 
 static ckv_status check_queries(ckv_stream *stream, int32_t index, const ckv_view *q) {
 	int32_t heads = q ? q->n_heads : 0, before = stream->layers[index].n_query_heads;
@@ -70,8 +45,6 @@ static ckv_status check_measured(ckv_stream *stream, int32_t index, int32_t n) {
 }
 
 /* ------------------------------------------------------------------------------------------------------------- memory */
-
-static int32_t planned_budget(const stream_layer *layer) { return layer->planned >= 0 ? layer->planned : layer->budget; }
 
 int32_t ckv_stream_most(const ckv_stream *stream, int32_t budget) {
 	const ckv_stream_params *p = &stream->params;
@@ -130,41 +103,6 @@ static void size_logits(push_job *job, int32_t rows) {
 	job->n_queries = queries;
 	job->n_columns = (rows + STREAM_BLOCK + 3 * CKV_LANES) / CKV_LANES * CKV_LANES;
 	job->space = ckv_absorb_space(job);
-}
-
-/* The rows of the call in the forms they are needed in. The caller's memory is not looked at any more afterwards. */
-static ckv_status convert(push_job *job, const ckv_view *k, const ckv_view *v, const ckv_view *q) {
-	ckv_stream *stream = job->stream;
-	const ckv_stream_shape *shape = &job->layer->shape;
-	size_t n = (size_t)job->n, heads = (size_t)shape->n_kv_heads, dim = (size_t)shape->dim_k;
-	const ckv_allocator *allocator = &stream->allocator;
-	uint16_t *keys = ckv_memory_reserve(allocator, &stream->new_keys, heads * n, dim * sizeof *keys, &stream->error);
-	uint16_t *values =
-	    ckv_memory_reserve(allocator, &stream->new_values, heads * n, (size_t)shape->dim_v * sizeof *values, &stream->error);
-	if (!keys || !values) {
-		return CKV_ERR_NOMEM;
-	}
-	ckv_status status = ckv_store_convert(stream, k, "key", job->index, keys, &stream->error);
-	status = status ? status : ckv_store_convert(stream, v, "value", job->index, values, &stream->error);
-	if (status || !q) {
-		return status;
-	}
-	float *queries =
-	    ckv_memory_reserve(allocator, &stream->new_queries, (size_t)q->n_heads * n, dim * sizeof *queries, &stream->error);
-	for (int32_t h = 0; h < q->n_heads && queries; h++) {
-		ckv_view_decode(stream->kernels, q, h, 0, job->n, queries + (size_t)h * n * dim);
-	}
-	/* So that no product with a key overflows. NaN is not below it either. */
-	const float most = FLT_MAX / 65504.0f / (float)dim;
-	bool good = true;
-	for (size_t i = 0; i < (size_t)q->n_heads * n * dim && queries; i++) {
-		good = good && fabsf(queries[i]) <= most;
-	}
-	if (!good) {
-		return ckv_fail(&stream->error, CKV_ERR_NUMERIC, "layer %d: NaN, infinity, or a number beyond %g in a query",
-		                job->index, (double)most);
-	}
-	return queries ? CKV_OK : CKV_ERR_NOMEM;
 }
 
 static int32_t threads_for(const push_job *job, int32_t rows) {
@@ -247,12 +185,12 @@ static ckv_status push(ckv_stream *stream, int32_t index, const ckv_view *k, con
 	                        job.space * sizeof(float), &stream->error)) {
 		return CKV_ERR_NOMEM;
 	}
-	status = convert(&job, k, v, q);
+	status = ckv_stream_convert(stream, index, k, v, q);
 	if (status) {
 		return status;
 	}
 	report_first_call(&job);
-	job.layer->budget = planned_budget(job.layer);
+	job.layer->budget = ckv_planned_budget(job.layer);
 	ckv_parallel_of(n_threads, heads, ckv_absorb, &job, &stream->error); /* can't fail: all was checked */
 	commit(&job, q ? q->n_heads : 0);
 	return CKV_OK;
@@ -269,12 +207,10 @@ ckv_status ckv_stream_push(ckv_stream *stream, int32_t layer, const ckv_view *k,
 	if (k->n_tokens == 0 && v->n_tokens == 0) {
 		return CKV_OK;
 	}
-	ckv_status status = check_views(stream, layer, k, v, q);
-	if (status == CKV_OK && k->n_tokens > CKV_MAX_TOKENS - stream->layers[layer].seen) {
-		status = ckv_fail(&stream->error, CKV_ERR_ARG, "layer %d: more than %d tokens", layer, CKV_MAX_TOKENS);
-	}
+	ckv_status status = ckv_stream_check_views(stream, layer, k, v, q);
 	status = status ? status : check_queries(stream, layer, q);
 	status = status ? status : check_leader(stream, layer, k->n_tokens);
 	status = status ? status : check_measured(stream, layer, k->n_tokens);
+	status = status ? status : ckv_stream_check_pins(stream, layer, k->n_tokens);
 	return status ? status : push(stream, layer, k, v, q);
 }

@@ -255,5 +255,6 @@ ckv_status ckv_stream_restore(ckv_stream *stream, const void *data, size_t size)
 	for (read_pass pass = LOOK; pass <= TAKE && status == CKV_OK; pass++) {
 		status = read_all(stream, r, pass);
 	}
+	stream->pins.n = status ? stream->pins.n : 0;
 	return status;
 }

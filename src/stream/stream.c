@@ -10,7 +10,9 @@ lane_rule ckv_stream_rule(const ckv_stream *stream) {
 	                  .sinks = p->sinks,
 	                  .grace = window ? p->window : p->grace,
 	                  .stored_index = p->reference != 0,
-	                  .newer_loses = stream->scorer == STREAM_KNORM || stream->by_call};
+	                  .newer_loses = stream->scorer == STREAM_KNORM || stream->by_call,
+	                  .pins = stream->pins.at,
+	                  .n_pins = stream->pins.n};
 	return rule;
 }
 
@@ -127,6 +129,9 @@ void ckv_stream_clear(ckv_stream *stream) {
 			layer->ring = NULL;
 		}
 	}
+	if (stream) {
+		stream->pins.n = 0;
+	}
 }
 
 static ckv_stream *allocate(const ckv_stream_params *params, const ckv_ctx_options *options, int32_t n_layers) {
@@ -227,6 +232,7 @@ void ckv_stream_free(ckv_stream *stream) {
 	ckv_memory_free(&allocator, &stream->new_values);
 	ckv_memory_free(&allocator, &stream->new_queries);
 	ckv_memory_free(&allocator, &stream->work);
+	ckv_pins_free(&allocator, &stream->pins);
 	if (stream->layers) {
 		allocator.free(allocator.user, stream->layers);
 	}

@@ -15,11 +15,11 @@ check 'and nothing is remarked on' $?
 python3 - a.json <<'PY'
 import json, sys
 r = json.load(open(sys.argv[1]))
-keys = """model policy in_blocks rotated ctx_budget n_cells n_prompt n_seen n_rows n_evicted n_evictions n_layers n_window_layers
+keys = """model policy in_blocks rotated hosted ctx_budget n_cells n_prompt n_seen n_rows n_evicted n_evictions n_layers n_window_layers
 cache_alloc_bytes own_bytes prefill_s prefill_tok_per_s decode_s score_s move_s turn_s ttft_s tok_per_s n_generated answer
 peak_rss_bytes final_rss_bytes""".split()
 assert sorted(r) == sorted(keys), sorted(set(r) ^ set(keys))
-assert r["policy"] == "chunkkv" and not r["in_blocks"] and not r["rotated"]
+assert r["policy"] == "chunkkv" and not r["in_blocks"] and not r["rotated"] and not r["hosted"]
 assert r["n_prompt"] > 2000 and r["ctx_budget"] == r["n_cells"] == 512
 assert r["n_rows"] <= 512, r["n_rows"]
 # what was generated last is not read any more, unless the answer ended by itself
@@ -92,6 +92,26 @@ assert r["n_rows"] <= 256 and r["n_evicted"] > 0 and r["answer"].strip(), r
 assert r["cache_alloc_bytes"] == 256 * 30 * 2 * 192 // 32 * 34, r["cache_alloc_bytes"]
 PY
 check 'and its JSON says what was done' $?
+
+"$chunkkv" run -m "$model" -f brief.txt -p "$question" --ctx-budget 300 --policy cam --json -n 12 >i.json 2>i.err &&
+	"$chunkkv" run -m "$model" -f brief.txt -p "$question" --ctx-budget 300 --cache hosted --compare --json -n 12 >j.json 2>j.err &&
+	"$chunkkv" run -m "$model" -f brief.txt --ctx-budget 300 --policy cam -n 12 --dry-run >k.txt 2>k.err
+check 'a cache of our own of fixed size ends well' $?
+python3 - i.json j.json k.txt plain.txt <<'PY'
+import json, re, sys
+cam, compared = (json.load(open(name)) for name in sys.argv[1:3])
+for r in cam, compared:
+    assert r["hosted"] and not r["rotated"] and r["n_rows"] <= 300 < r["n_prompt"] and r["n_cells"] == 256, r
+    assert r["n_evicted"] == r["n_seen"] - r["n_rows"] > 0 and r["answer"].strip(), r
+    beside = 256 * 30 * 2 * 192 * 2
+    assert 300 * 30 * 2 * 192 * 2 < r["cache_alloc_bytes"] - beside < 1.3 * 300 * 30 * 2 * 192 * 2, r
+assert compared["full"]["answer"].strip() == open(sys.argv[4]).read().strip(), compared
+assert compared["kl_max"] >= compared["kl_mean"] > 0, compared
+dry = open(sys.argv[3]).read()
+own = float(re.search(r"^cache of our own +about +([0-9.]+) MB", dry, re.M).group(1))
+assert abs(own * 1e6 / (cam["cache_alloc_bytes"] - beside) - 1) < 0.1, dry
+PY
+check 'its rows are beside few cells of llama.cpp, as many as the dry run said' $?
 
 "$chunkkv" run -m "$model" -f "$document" -p "$question" --ctx-budget 512 -n 4 >h.txt 2>h.err &
 pid=$!

@@ -71,6 +71,29 @@ check 'the policy can change; reset begins anew' $?
 sed -n '/^ *1 you/p' err | grep -q '100 %$'
 check 'what was pinned before is pinned after' $?
 
+# ------------------------------------------------------------------------------------------------- a cache of our own
+says hosted --policy cam --pin 'Always answer in English.' -f part.txt <<'EOT'
+The code word is heliotrope.
+/pin
+/save hosted-one
+What is the code word?
+/stats
+EOT
+check 'so does one in a cache of our own' $?
+tail -n 1 hosted.out | grep -q heliotrope && grep -q '^policy  *cam$' err && sed -n '/^ *system/p' err | grep -q '100 %$'
+check 'which knows what was said, and keeps what is pinned' $?
+says hosted-again --policy cam --load hosted-one <<'EOT'
+What is the code word?
+EOT
+check 'it is gone on with in another process' $?
+[ "$(cat hosted-again.out)" = "$(tail -n 1 hosted.out)" ]
+check 'and answers as the one that was saved' $?
+printf '/policy snapkv\n/load hosted-one\n' | says wrong --cache hosted
+[ $? = 1 ] && grep -q 'the policy stays as it was: a hosted cache keeps' err && grep -q "saved with another policy: give --policy cam" err
+check 'another policy is refused there' $?
+says wrong --cache own --policy chunkkv --load saved </dev/null && ! says wrong --cache hosted --load saved --no-rotate </dev/null
+check "what is in llama.cpp's cache is not taken for one of our own" $?
+
 # ------------------------------------------------------------------------------------------------------- what goes wrong
 printf 'x' >empty
 cp saved damaged && printf '\377' | dd of=damaged bs=1 seek=5000 conv=notrunc 2>/dev/null

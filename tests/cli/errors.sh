@@ -76,9 +76,13 @@ expect 2 '--rotate and --no-rotate exclude' run -m x.gguf --ctx-budget 512 --rot
 expect 2 '--rotate .*quantised.*--cache-type f16' run -m x.gguf --ctx-budget 512 --rotate --cache-type q8_0
 expect 2 '--rotate .*token by token' run -m x.gguf --ctx-budget 512 --rotate --policy keydiff
 expect 2 '--rotate .*token by token' run -m x.gguf --ctx-budget 512 --rotate --interval 32
-expect 2 "'cam' can't be kept account of .*--ctx-budget" run -m x.gguf --ctx-budget 512 --policy cam
-expect 2 "'pyramidkv' can't be kept account of" run -m x.gguf --ctx-budget 512 --policy pyramidkv
-expect 2 "'squeezeattention' can't be kept account of" run -m x.gguf --ctx-budget 512 --policy squeezeattention
+expect 2 '--cache own .*leave it out for this policy' run -m x.gguf --ctx-budget 512 --policy cam --cache own
+expect 2 '--cache own .*leave it out for this policy' run -m x.gguf --ctx-budget 512 --policy pyramidkv --cache own
+expect 2 'hosted cache takes f16 rows' run -m x.gguf --ctx-budget 512 --policy squeezeattention --cache-type q8_0
+expect 2 'hosted cache keeps keys at their positions' run -m x.gguf --ctx-budget 512 --cache hosted --rotate
+expect 2 '--cache hosted .*token by token' run -m x.gguf --ctx-budget 512 --cache hosted --policy keydiff
+expect 2 'hosted cache takes f16 rows' chat -m x.gguf --cache hosted --cache-type q8_0
+expect 2 "--cache 'ours' is not one of" chat -m x.gguf --cache ours
 expect 2 "'cam' goes token by token: leave --interval out" run -m x.gguf --ctx-budget 512 --policy cam --interval 16
 expect 2 "no policy 'tovaa'.*no streaming policy 'tovaa'; the nearest is 'tova'" run -m x.gguf --ctx-budget 512 --policy tovaa
 expect 2 "no parameter 'gracee'; the nearest is 'grace'$" run -m x.gguf --ctx-budget 512 --policy chunkkv:gracee=9
@@ -152,8 +156,8 @@ shows '^  grace=9 ' policies chunkkv:grace=9
 shows "^not as a one-shot policy: there is no parameter 'grace'" policies chunkkv:grace=9
 shows "^not token by token: there is no streaming policy 'adakv'" policies adakv
 shows '^cam, token by token: ' policies cam
-shows "^ +not with --ctx-budget, only in ckv_stream: policy 'cam' can't be kept account of" policies cam
-shows "not with --ctx-budget, only in ckv_stream: policy 'squeezeattention'" policies
+shows '^ +needs: a cache of our own' policies cam
+shows 'not with --ctx-budget, only in ckv_stream: ' policies chunkkv:mode=reference
 shows "not with --ctx-budget, only in ckv_stream: policy 'tova'" policies tova:mode=reference
 shows '^  layers=pyramid ' policies pyramidkv:beta=2.5
 shows '^codecs and merging' policies

@@ -46,6 +46,27 @@ check 'a browser shows it without faults' $?
 
 "$chunkkv" inspect -m "$model" -f part.txt --policy random --keep 10% --out b.html >b.txt 2>err && grep -q '^random' b.txt && [ -s b.html ]
 check 'a document alone' $?
+"$chunkkv" inspect -m "$model" -f part.txt -p "$question" --policy kivi2 --policy kivi8 --policy chunkkv --policy chunkkv+kivi2 --policy chunkkv+merge \
+	--keep 20% --json --out d.html >d.json 2>err && python3 - d.json <<'PY' 2>err
+import json, sys
+p = {x["policy"]: x for x in json.load(open(sys.argv[1]))["policies"]}
+assert [x["codec"] for x in p.values()] == ["kivi2", "kivi8", None, "kivi2", "merge"], [x["codec"] for x in p.values()]
+m = {name: x["means"] for name, x in p.items()}
+for name in ("kivi2", "kivi8"):
+    assert p[name]["kept_share"] == 1 and m[name]["attention_kept"] == 1
+    assert m[name]["key_l1"] > 0 and m[name]["value_l1"] > 0 and m[name]["attention_cosine"] < 1
+# Six bits fewer are 85 times the step.
+assert 30 < m["kivi2"]["key_l1"] / m["kivi8"]["key_l1"] < 200 and 30 < m["kivi2"]["value_l1"] / m["kivi8"]["value_l1"] < 200
+assert m["kivi8"]["output_error"] < 0.1 < m["kivi2"]["output_error"] < 1
+# A codec adds its loss to that of what it does not store; merging moves values alone.
+for measure in ("key_l1", "value_l1"):
+    assert m["chunkkv+kivi2"][measure] > m["chunkkv"][measure]
+assert m["chunkkv+merge"]["key_l1"] == m["chunkkv"]["key_l1"] and m["chunkkv+merge"]["value_l1"] != m["chunkkv"]["value_l1"]
+assert len({m[name]["attention_kept"] for name in ("chunkkv", "chunkkv+kivi2", "chunkkv+merge")}) == 1
+PY
+check 'codecs and merging show in what is lost' $?
+grep -q 'on the rows that kivi2 gives back' d.html
+check 'the page names the codec' $?
 ! "$chunkkv" inspect -m "$model" -f part.txt --policy chunkvk --out c.html >c.txt 2>err && grep -q chunkkv err && [ ! -e c.html ]
 check 'an unknown policy: the nearest is named, nothing is written' $?
 ! "$chunkkv" inspect -m "$model" -f part.txt --out nowhere/c.html >c.txt 2>err && grep -q nowhere err

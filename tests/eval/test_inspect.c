@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "inspect.h"
 #include "inspect_figures.h"
+#include "inspect_stored.h"
 #include "inspect_text.h"
 
 #include <jansson.h>
@@ -136,8 +137,9 @@ static ckv_view view_of(const float *data, int32_t n_heads, int32_t n_tokens) {
 	                  .stride_token = DIM * sizeof *data};
 }
 
-/* A layer's figures where all, or the tokens of `list`, are kept. */
-static void measured(const kept_list *list, double out[N_FIGURES]) {
+/* A layer's figures where all, or the tokens of `list`, are kept, and stored as `policy` says (NULL: as they came). */
+static void measured_as(const char *policy, const kept_list *list, double out[N_FIGURES]) {
+	ckv_params params;
 	float rows[HEADS * TOKENS * DIM];
 	yardstick yard;
 	ckv_layer layer;
@@ -150,15 +152,18 @@ static void measured(const kept_list *list, double out[N_FIGURES]) {
 	layer.v = view_of(rows + 7, KV_HEADS, TOKENS);
 	layer.q = view_of(rows, HEADS, YARD_WINDOW);
 	assert_true(kept_copy(&keep, list, list ? 1 : 0, TOKENS));
+	assert_true(!policy || ckv_policy_parse(policy, &params, NULL) == CKV_OK);
 	assert_true(yardstick_make(&yard, "snapkv:window=16", 1));
 	for (int again = 0; again < 2; again++) { /* the second layer starts from nothing of the first */
 		assert_true(yardstick_layer(&yard, &layer));
-		assert_true(yardstick_measure(&yard, &layer, &keep, out));
+		assert_true(yardstick_measure(&yard, &layer, &keep, policy ? &params : NULL, out));
 	}
 	yardstick_free(&yard);
 	free(keep.positions);
 	free(keep.offsets);
 }
+
+static void measured(const kept_list *list, double out[N_FIGURES]) { measured_as(NULL, list, out); }
 
 static void what_keeps_everything_loses_nothing(void **state) {
 	double f[N_FIGURES];
@@ -188,6 +193,85 @@ static void what_is_dropped_shows_in_every_figure(void **state) {
 	assert_float_equal(f[FIGURE_COVERAGE], 1.0f / 3.0f, 1e-6f);
 	assert_float_equal(f[FIGURE_RUN], 13.0f / 3.0f, 1e-5f);
 	assert_true(isfinite(f[FIGURE_ENTROPY]) && isfinite(f[FIGURE_ENTROPY_STD]));
+}
+
+/* A codec changes rows, not which are kept. */
+static void a_codec_shows_in_the_losses_the_more_the_fewer_bits_it_has(void **state) {
+	static const char *const policies[] = {"full", "kivi8:group=8,residual=8", "kivi4:group=8,residual=8",
+	                                       "kivi2:group=8,residual=8"};
+	double f[4][N_FIGURES];
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		measured_as(policies[i], NULL, f[i]);
+		assert_float_equal(f[i][FIGURE_ATTENTION], 1.0, 0.0);
+		assert_float_equal(f[i][FIGURE_ENTROPY], f[0][FIGURE_ENTROPY], 0.0);
+		assert_float_equal(f[i][FIGURE_RUN], (double)TOKENS, 0.0);
+	}
+	assert_true(f[0][FIGURE_KEYS] == 0.0 && f[0][FIGURE_VALUES] == 0.0 && f[0][FIGURE_OUTPUT] == 0.0);
+	for (int i = 1; i < 4; i++) {
+		assert_true(f[i][FIGURE_KEYS] > 4.0 * f[i - 1][FIGURE_KEYS] && f[i][FIGURE_VALUES] > 4.0 * f[i - 1][FIGURE_VALUES]);
+		assert_true(f[i][FIGURE_OUTPUT] > f[i - 1][FIGURE_OUTPUT] && f[i][FIGURE_COSINE] < f[i - 1][FIGURE_COSINE]);
+	}
+}
+
+static void merging_shows_in_the_values_alone(void **state) {
+	static const int32_t kept[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 21, 35};
+	const kept_list list = {kept, LENGTH(kept)};
+	double plain[N_FIGURES], merged[N_FIGURES];
+	(void)state;
+	measured(&list, plain);
+	measured_as("chunkkv+merge", &list, merged);
+	assert_float_equal(merged[FIGURE_KEYS], plain[FIGURE_KEYS], 2e-4); /* they went through f16 */
+	assert_true(fabs(merged[FIGURE_VALUES] - plain[FIGURE_VALUES]) > 1e-3);
+	assert_true(fabs(merged[FIGURE_OUTPUT] - plain[FIGURE_OUTPUT]) > 1e-3);
+	assert_true(merged[FIGURE_OUTPUT] < 0.99); /* 1: no values at all */
+	assert_float_equal(merged[FIGURE_ATTENTION], plain[FIGURE_ATTENTION], 0.0);
+}
+
+/* Every head's own rows, in its own place. */
+static void rows_are_read_back_head_after_head(void **state) {
+	static const int32_t a[] = {3, 4, 40}, b[] = {7};
+	const kept_list lists[] = {{a, 3}, {b, 1}};
+	float rows[KV_HEADS * TOKENS * DIM];
+	ckv_params params;
+	ckv_layer layer;
+	ckv_keep keep;
+	stored_rows s;
+	(void)state;
+	for (int i = 0; i < KV_HEADS * TOKENS * DIM; i++) {
+		rows[i] = (float)(i % 1024); /* f16 has these */
+	}
+	ckv_layer_init(&layer);
+	layer.k = layer.v = view_of(rows, KV_HEADS, TOKENS);
+	assert_true(kept_copy(&keep, lists, KV_HEADS, TOKENS));
+	assert_int_equal(ckv_policy_parse("full", &params, NULL), CKV_OK);
+	assert_true(stored_make(&s, NULL, &layer, &keep, &params));
+	const int32_t expected[] = {3, 4, 40, TOKENS + 7};
+	for (int i = 0; i < LENGTH(expected); i++) {
+		assert_memory_equal(s.keys + i * DIM, rows + expected[i] * DIM, DIM * sizeof *rows);
+		assert_memory_equal(s.values + i * DIM, rows + expected[i] * DIM, DIM * sizeof *rows);
+	}
+	stored_free(&s);
+	free(keep.positions);
+	free(keep.offsets);
+}
+
+static void what_changes_rows_has_the_name_of_the_policy_s_text(void **state) {
+	static const char *const names[][2] = {{"chunkkv", ""},
+	                                       {"kivi2", "kivi2"},
+	                                       {"chunkkv+kivi4:group=64", "kivi4:group=64"},
+	                                       {"snapkv:window=8+merge", "merge"},
+	                                       {"chunkkv+merge+kivi8", "merge+kivi8"}};
+	char name[64] = "x";
+	(void)state;
+	for (int i = 0; i < LENGTH(names); i++) {
+		ckv_params params;
+		assert_int_equal(ckv_policy_parse(names[i][0], &params, NULL), CKV_OK);
+		stored_name(&params, name, sizeof name);
+		assert_string_equal(name, names[i][1]);
+	}
+	stored_name(NULL, name, sizeof name);
+	assert_string_equal(name, "");
 }
 
 static void where_no_chunk_has_two_tokens_there_is_no_entropy(void **state) {
@@ -302,6 +386,7 @@ static const char *const awkward[] = {" tea", "<script>", " &", "\xc3", "\xa9", 
 
 typedef struct fixture {
 	inspection in;
+	ckv_params params; /* of the last policy */
 	run_options options;
 	char names[20][32];
 } fixture;
@@ -362,6 +447,8 @@ static void fixture_make(fixture *f, int32_t n_policies, int32_t n_layers, int32
 	for (int32_t i = 0; i < n_policies; i++) {
 		fill_policy(f, i);
 	}
+	assert_int_equal(ckv_policy_parse("chunkkv+kivi4:group=64", &f->params, NULL), CKV_OK);
+	in->policies[n_policies - 1].params = &f->params;
 }
 
 /* The page that is written, from a file of its own. */
@@ -522,6 +609,25 @@ static void every_figure_has_a_column_and_a_chart_and_every_policy_a_square(void
 	free(page);
 }
 
+static void the_page_and_the_table_name_the_codec_whose_rows_are_measured(void **state) {
+	fixture f;
+	size_t size, n = 0;
+	char *table = NULL;
+	(void)state;
+	fixture_make(&f, 3, 5, 60);
+	FILE *out = open_memstream(&table, &n);
+	assert_non_null(out);
+	inspect_table(&f.in, out);
+	assert_int_equal(fclose(out), 0);
+	assert_non_null(strstr(table, "\nsnapkv:window=3: measured on the rows that kivi4:group=64 gives back\n"));
+	assert_int_equal(count(table, "gives back"), 1);
+	free(table);
+	char *page = page_of(&f, &size);
+	assert_int_equal(count(page, "<small>on the rows that kivi4:group=64 gives back</small>"), 1);
+	assert_int_equal(count(page, "<small>on the rows"), 1);
+	free(page);
+}
+
 static void a_page_that_can_t_take_its_place_leaves_nothing_beside_it(void **state) {
 	char folder[] = "inspect-XXXXXX", beside[64];
 	fixture f;
@@ -552,6 +658,8 @@ static void the_json_object_has_each_layer_s_figures(void **state) {
 	assert_non_null(o);
 	json_t *p = json_array_get(json_object_get(o, "policies"), 1), *layers = json_object_get(p, "layers");
 	assert_int_equal(json_object_size(layers), N_FIGURES);
+	assert_string_equal(json_string_value(json_object_get(p, "codec")), "kivi4:group=64");
+	assert_true(json_is_null(json_object_get(json_array_get(json_object_get(o, "policies"), 0), "codec")));
 	json_t *output = json_object_get(layers, figure_at(FIGURE_OUTPUT)->key);
 	assert_int_equal(json_array_size(output), 3);
 	assert_float_equal(json_real_value(json_array_get(output, 1)), f.in.policies[1].figures[1][FIGURE_OUTPUT], 1e-4);
@@ -573,6 +681,10 @@ int main(void) {
 	    cmocka_unit_test(a_mean_leaves_out_layers_that_have_no_figure),
 	    cmocka_unit_test(what_keeps_everything_loses_nothing),
 	    cmocka_unit_test(what_is_dropped_shows_in_every_figure),
+	    cmocka_unit_test(a_codec_shows_in_the_losses_the_more_the_fewer_bits_it_has),
+	    cmocka_unit_test(merging_shows_in_the_values_alone),
+	    cmocka_unit_test(rows_are_read_back_head_after_head),
+	    cmocka_unit_test(what_changes_rows_has_the_name_of_the_policy_s_text),
 	    cmocka_unit_test(where_no_chunk_has_two_tokens_there_is_no_entropy),
 	    cmocka_unit_test(every_share_has_its_step),
 	    cmocka_unit_test(neighbours_of_one_step_share_their_markup),
@@ -586,6 +698,7 @@ int main(void) {
 	    cmocka_unit_test(the_page_stays_small_with_many_policies_layers_and_tokens),
 	    cmocka_unit_test(names_and_questions_are_escaped_and_nothing_is_fetched),
 	    cmocka_unit_test(every_figure_has_a_column_and_a_chart_and_every_policy_a_square),
+	    cmocka_unit_test(the_page_and_the_table_name_the_codec_whose_rows_are_measured),
 	    cmocka_unit_test(a_page_that_can_t_take_its_place_leaves_nothing_beside_it),
 	    cmocka_unit_test(the_json_object_has_each_layer_s_figures),
 	};

@@ -8,6 +8,32 @@ int32_t bounded_cells(const struct llama_model *model, int32_t n) {
 	return window > 0 ? window + n : n;
 }
 
+void bounded_open_hosted(bounded_fixture *f, const char *policy, int32_t n_tokens, int32_t budget,
+                         const bounded_hook *hook) {
+	ckv_stream_params params;
+	ckv_error error;
+	ckv_llama_stream_options options;
+	memset(f, 0, sizeof *f);
+	f->model = model_load();
+	prompt_make(f->model, 0, n_tokens, "What is the name of the cat?", &f->prompt);
+	assert_int_equal(ckv_stream_parse(policy, &params, &error), CKV_OK);
+	assert_int_equal(ckv_llama_create_stream(&f->ckv, &params, NULL, &error), CKV_OK);
+	assert_ok(f->ckv, ckv_llama_set_cache(f->ckv, CKV_LLAMA_CACHE_HOSTED));
+	struct llama_context_params context = model_params(bounded_cells(f->model, 256), GGML_TYPE_F16);
+	if (hook) {
+		context.cb_eval = hook->callback;
+		context.cb_eval_user_data = hook->user;
+		context.abort_callback = hook->stop;
+		context.abort_callback_data = hook->stop_user;
+	}
+	assert_ok(f->ckv, ckv_llama_attach(f->ckv, &context));
+	f->ctx = llama_init_from_model(f->model, context);
+	assert_non_null(f->ctx);
+	ckv_llama_stream_options_default(&options);
+	options.budget = budget;
+	assert_ok(f->ckv, ckv_llama_stream_begin(f->ckv, f->ctx, 0, &options));
+}
+
 void bounded_open(bounded_fixture *f, const char *policy, int32_t n_tokens, int32_t n_cells, enum ggml_type type,
                   const ckv_llama_stream_options *options) {
 	ckv_stream_params params;

@@ -26,6 +26,14 @@ typedef struct bounded_fixture {
  * sequence (0: all). The prompt is made, nothing decoded. */
 void bounded_open(bounded_fixture *f, const char *policy, int32_t n_tokens, int32_t n_cells, enum ggml_type type,
                   const ckv_llama_stream_options *options);
+/* The same in rows of our own, `budget` of them; the context has few cells. Hooked: its own cb_eval. */
+typedef struct bounded_hook {
+	ggml_backend_sched_eval_callback callback;
+	void *user;
+	bool (*stop)(void *user); /* the context's abort_callback */
+	void *stop_user;
+} bounded_hook;
+void bounded_open_hosted(bounded_fixture *f, const char *policy, int32_t n_tokens, int32_t budget, const bounded_hook *hook);
 void bounded_close(bounded_fixture *f);
 
 /* Cells that leave a window model its window beside n others. */

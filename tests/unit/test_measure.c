@@ -11,6 +11,7 @@
 /* A layer and what is kept of it. */
 typedef struct measure_case {
 	test_layer t;
+	tensor k_after, v_after; /* all rows as they would be stored; without values: as they came */
 	int32_t *positions, *offsets;
 	unsigned char *mask; /* [G][T] */
 	ckv_keep keep;
@@ -26,6 +27,8 @@ static measure_case case_on(test_layer t) {
 }
 
 static void case_free(measure_case *c) {
+	free(c->k_after.value);
+	free(c->v_after.value);
 	test_layer_free(&c->t);
 	free(c->positions);
 	free(c->offsets);
@@ -87,19 +90,25 @@ static ckv_measures measure(ckv_ctx *ctx, const measure_case *c) {
 
 /* ----------------------------------------------------------------- naive */
 
-/* Mean |x| of the dropped rows over all. */
-static double naive_l1(const measure_case *c, const tensor *x) {
+static const tensor *keys_after(const measure_case *c) { return c->k_after.value ? &c->k_after : &c->t.k; }
+static const tensor *values_after(const measure_case *c) { return c->v_after.value ? &c->v_after : &c->t.v; }
+
+/* Mean |x - y|: y as stored, 0 in dropped rows. */
+static double naive_l1(const measure_case *c, const tensor *x, const tensor *after) {
 	double sum = 0.0;
 	for (int32_t i = 0; i < x->n_heads * x->n_tokens; i++) {
-		for (int32_t j = 0; j < x->dim && !c->mask[i]; j++) {
-			sum += fabs((double)x->value[i * x->dim + j]);
+		for (int32_t j = 0; j < x->dim; j++) {
+			double y = c->mask[i] ? (double)after->value[i * x->dim + j] : 0.0;
+			sum += fabs((double)x->value[i * x->dim + j] - y);
 		}
 	}
 	return sum / ((double)x->n_heads * x->n_tokens * x->dim);
 }
 
 /* weight[T]: softmax of one query over the rows of `mask` that it sees, zeros elsewhere; false: there is none. */
-static bool naive_weights(const test_layer *t, int32_t head, int32_t query, const unsigned char *mask, double *weight) {
+static bool naive_weights(const measure_case *c, int32_t head, int32_t query, const unsigned char *mask, double *weight) {
+	const test_layer *t = &c->t;
+	const tensor *keys = mask ? keys_after(c) : &t->k;
 	int32_t kv = head / (t->q.n_heads / t->k.n_heads), n_seen = t->k.n_tokens - t->q.n_tokens + query + 1;
 	double scale = t->layer.scale > 0.0f ? (double)t->layer.scale : 1.0 / sqrt(t->k.dim), cap = (double)t->layer.logit_cap;
 	double max = -INFINITY, sum = 0.0;
@@ -110,7 +119,7 @@ static bool naive_weights(const test_layer *t, int32_t head, int32_t query, cons
 		}
 		double logit = 0.0;
 		for (int32_t j = 0; j < t->k.dim; j++) {
-			logit += scale * (double)tensor_row(&t->q, head, query)[j] * (double)tensor_row(&t->k, kv, i)[j];
+			logit += scale * (double)tensor_row(&t->q, head, query)[j] * (double)tensor_row(keys, kv, i)[j];
 		}
 		weight[i] = cap > 0.0 ? cap * tanh(logit / cap) : logit;
 		max = fmax(max, weight[i]);
@@ -126,10 +135,10 @@ static bool naive_weights(const test_layer *t, int32_t head, int32_t query, cons
 }
 
 /* One channel of the output; *size becomes at least its largest term. */
-static double naive_output(const test_layer *t, int32_t kv, const double *weight, int32_t channel, double *size) {
+static double naive_output(const tensor *v, int32_t kv, const double *weight, int32_t channel, double *size) {
 	double sum = 0.0;
-	for (int32_t i = 0; i < t->v.n_tokens; i++) {
-		double x = weight[i] * (double)tensor_row(&t->v, kv, i)[channel];
+	for (int32_t i = 0; i < v->n_tokens; i++) {
+		double x = weight[i] * (double)tensor_row(v, kv, i)[channel];
 		sum += x;
 		*size = fmax(*size, fabs(x));
 	}
@@ -144,8 +153,8 @@ static void naive_query(const measure_case *c, int32_t head, int32_t query, ckv_
 	int32_t kv = head / (t->q.n_heads / t->k.n_heads);
 	const unsigned char *mask = c->mask + (size_t)kv * tokens;
 	double *before = test_memory(tokens, sizeof *before), *after = test_memory(tokens, sizeof *after);
-	naive_weights(t, head, query, NULL, before);
-	if (naive_weights(t, head, query, mask, after)) {
+	naive_weights(c, head, query, NULL, before);
+	if (naive_weights(c, head, query, mask, after)) {
 		double xx = 0.0, yy = 0.0, xy = 0.0, oo = 0.0, dd = 0.0, size = 0.0;
 		for (size_t i = 0; i < tokens; i++) {
 			xx += before[i] * before[i];
@@ -154,7 +163,7 @@ static void naive_query(const measure_case *c, int32_t head, int32_t query, ckv_
 			m->attention_kept += mask[i] ? before[i] : 0.0;
 		}
 		for (int32_t j = 0; j < t->v.dim; j++) {
-			double o = naive_output(t, kv, before, j, &size), d = o - naive_output(t, kv, after, j, &size);
+			double o = naive_output(&t->v, kv, before, j, &size), d = o - naive_output(values_after(c), kv, after, j, &size);
 			oo += o * o;
 			dd += d * d;
 		}
@@ -174,8 +183,8 @@ static ckv_measures naive_measure(const measure_case *c, double *condition) {
 	ckv_measures_init(&m);
 	*condition = 0.0;
 	double n = (double)c->t.q.n_heads * c->t.q.n_tokens;
-	m.key_l1 = naive_l1(c, &c->t.k);
-	m.value_l1 = naive_l1(c, &c->t.v);
+	m.key_l1 = naive_l1(c, &c->t.k, keys_after(c));
+	m.value_l1 = naive_l1(c, &c->t.v, values_after(c));
 	for (int32_t h = 0; h < c->t.q.n_heads; h++) {
 		for (int32_t i = 0; i < c->t.q.n_tokens; i++) {
 			naive_query(c, h, i, &m, condition);
@@ -246,8 +255,8 @@ static void keeping_nothing_loses_everything(void **state) {
 		set_lists(&c, i % 2 ? 1 : c.t.k.n_heads);
 		c.keep.positions = i % 4 < 2 ? NULL : c.positions;
 		ckv_measures m = measure(ctx, &c);
-		check_close(naive_l1(&c, &c.t.k), m.key_l1, "key_l1", i);
-		check_close(naive_l1(&c, &c.t.v), m.value_l1, "value_l1", i);
+		check_close(naive_l1(&c, &c.t.k, &c.t.k), m.key_l1, "key_l1", i);
+		check_close(naive_l1(&c, &c.t.v, &c.t.v), m.value_l1, "value_l1", i);
 		CHECK(m.attention_cosine == 0.0 && m.output_error == 1.0 && m.attention_kept == 0.0,
 		      "case %d: cosine %g, error %g, kept %g", i, m.attention_cosine, m.output_error, m.attention_kept);
 		case_free(&c);
@@ -422,6 +431,115 @@ static void storage_instruction_set_and_threads_do_not_show(void **state) {
 	}
 }
 
+/* ---------------------------------------------------------- stored rows */
+
+/* The kept rows of x, head after head; from malloc. */
+static float *gather(const measure_case *c, const tensor *x) {
+	size_t dim = (size_t)x->dim, n = 0;
+	float *rows = test_memory(layer_scores(&c->t.layer) * dim, sizeof *rows);
+	for (int32_t g = 0; g < x->n_heads; g++) {
+		for (int32_t t = 0; t < x->n_tokens; t++) {
+			if (c->mask[g * x->n_tokens + t]) {
+				memcpy(rows + n++ * dim, tensor_row(x, g, t), dim * sizeof *rows);
+			}
+		}
+	}
+	return rows;
+}
+
+static tensor changed(rng *r, const tensor *x, float by) {
+	size_t n = (size_t)x->n_heads * (size_t)x->n_tokens * (size_t)x->dim;
+	tensor y = *x;
+	y.value = test_memory(n, sizeof *y.value);
+	for (size_t i = 0; i < n; i++) {
+		y.value[i] = x->value[i] + by * rng_float(r);
+	}
+	return y;
+}
+
+static measure_case changed_case(rng *r, float keys, float values) {
+	measure_case c = random_case(r);
+	c.k_after = changed(r, &c.t.k, keys);
+	c.v_after = changed(r, &c.t.v, values);
+	return c;
+}
+
+static ckv_measures measure_stored(ckv_ctx *ctx, const measure_case *c, bool keys, bool values) {
+	float *k = keys ? gather(c, keys_after(c)) : NULL, *v = values ? gather(c, values_after(c)) : NULL;
+	ckv_measures m;
+	ckv_measures_init(&m);
+	ckv_status status = ckv_measure_stored(ctx, &c->t.layer, &c->keep, k, v, &m);
+	CHECK(status == CKV_OK, "%s: %s", ckv_strerror(status), ckv_ctx_message(ctx));
+	free(k);
+	free(v);
+	return m;
+}
+
+static void stored_rows_match_a_computation_in_double(void **state) {
+	rng r = {20};
+	(void)state;
+	ckv_ctx *ctx = make_ctx("full");
+	for (int i = 0; i < 200; i++) {
+		bool keys = i % 3 != 1, values = i % 3 != 2;
+		measure_case c = changed_case(&r, keys ? 0.5f : 0.0f, values ? 0.5f : 0.0f);
+		double condition;
+		ckv_measures m = measure_stored(ctx, &c, keys, values), expected = naive_measure(&c, &condition);
+		check_measures(&expected, condition, &m, i);
+		case_free(&c);
+	}
+	ckv_ctx_free(ctx);
+}
+
+static void rows_that_are_stored_as_they_came_change_nothing(void **state) {
+	rng r = {21};
+	(void)state;
+	ckv_ctx *ctx = make_ctx("full");
+	for (int i = 0; i < 60; i++) {
+		measure_case c = random_case(&r);
+		ckv_measures m = measure_stored(ctx, &c, i % 3 != 1, i % 3 != 2), plain = measure(ctx, &c);
+		CHECK(same_measures(&m, &plain), "case %d: error %.17g instead of %.17g", i, m.output_error, plain.output_error);
+		case_free(&c);
+	}
+	ckv_ctx_free(ctx);
+}
+
+/* What is dropped plays no part, and what is kept hides no attention. */
+static void a_codec_that_drops_nothing_loses_in_rows_alone(void **state) {
+	rng r = {22};
+	(void)state;
+	ckv_ctx *ctx = make_ctx("full");
+	for (int i = 0; i < 20; i++) {
+		measure_case c = changed_case(&r, 0.3f, 0.3f);
+		keep_one_in(&c, &r, i % 2 ? 1 : c.t.k.n_heads, 1);
+		ckv_measures m = measure_stored(ctx, &c, true, true);
+		CHECK(m.key_l1 > 0.0 && m.value_l1 > 0.0 && m.output_error > 0.0 && m.attention_kept == 1.0,
+		      "case %d: losses %g %g, error %g, kept %.17g", i, m.key_l1, m.value_l1, m.output_error, m.attention_kept);
+		case_free(&c);
+	}
+	ckv_ctx_free(ctx);
+}
+
+static void threads_and_instruction_sets_do_not_show_in_stored_rows(void **state) {
+	rng r = {23};
+	(void)state;
+	for (int i = 0; i < 12; i++) {
+		measure_case c = changed_case(&r, 0.3f, 0.3f);
+		ckv_ctx *ctx = make_ctx("full");
+		ckv_measures expected = measure_stored(ctx, &c, true, true);
+		ckv_ctx_free(ctx);
+		ckv_ctx_options options;
+		ckv_ctx_options_default(&options);
+		options.cpu_disable = i % 2 ? ~0u : 0;
+		options.n_threads = i % 4;
+		ctx = make_ctx_with("chunkkv", &options);
+		ckv_measures m = measure_stored(ctx, &c, true, true);
+		CHECK(same_measures(&m, &expected), "case %d: error %.17g instead of %.17g", i, m.output_error,
+		      expected.output_error);
+		ckv_ctx_free(ctx);
+		case_free(&c);
+	}
+}
+
 /* ---------------------------------------------------------------- errors */
 
 enum { H = 4, G = 2, D = 8, T = 40, N = 20 };
@@ -479,6 +597,40 @@ static void sums_that_overflow_are_errors(void **state) {
 	assert_non_null(strstr(ckv_ctx_message(ctx), "product"));
 	s.layer.logit_cap = 30.0f;
 	refused(ctx, &s.layer, &keep, CKV_ERR_NUMERIC, "a capped logit");
+	ckv_ctx_free(ctx);
+}
+
+/* In the first kept row and the last one, of keys and values; and keys whose products with a query are none. */
+static void stored_values_that_are_not_finite_are_errors(void **state) {
+	static const struct {
+		float value;
+		bool of_values, last;
+		float cap;
+		const char *message;
+	} bad[] = {{NAN, false, false, 0.0f, "in a key"},        {INFINITY, false, true, 20.0f, "in a key"},
+	           {-INFINITY, true, false, 0.0f, "in a value"}, {NAN, true, true, 20.0f, "in a value"},
+	           {3e38f, false, true, 0.0f, "the product"},    {3e38f, false, true, 20.0f, "the product"}};
+	(void)state;
+	ckv_ctx *ctx = make_ctx("full");
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		measure_case c = fixed_case(bad[i].cap);
+		size_t dim = bad[i].of_values ? D + 3 : D, last = c.keep.n_positions * dim - 1;
+		float *rows[] = {gather(&c, &c.t.k), gather(&c, &c.t.v)}, *of = rows[bad[i].of_values];
+		ckv_measures m;
+		paint(&m, sizeof m);
+		m.size = sizeof m;
+		for (size_t j = 0; j <= last && bad[i].value > 1.0f; j++) {
+			of[j] = of[j] < 0.0f ? -bad[i].value : bad[i].value;
+		}
+		of[bad[i].last ? last : 0] = bad[i].value;
+		ckv_status status = ckv_measure_stored(ctx, &c.t.layer, &c.keep, rows[0], rows[1], &m);
+		CHECK(status == CKV_ERR_NUMERIC && strstr(ckv_ctx_message(ctx), bad[i].message), "case %zu: %s, '%s'", i,
+		      ckv_strerror(status), ckv_ctx_message(ctx));
+		CHECK(is_painted(&m.key_l1, sizeof m - offsetof(ckv_measures, key_l1)), "case %zu: measures were written", i);
+		free(rows[0]);
+		free(rows[1]);
+		case_free(&c);
+	}
 	ckv_ctx_free(ctx);
 }
 
@@ -854,7 +1006,12 @@ int main(void) {
 	    cmocka_unit_test(attention_kept_is_that_of_a_selection),
 	    cmocka_unit_test(measuring_leaves_the_chunks_alone),
 	    cmocka_unit_test(storage_instruction_set_and_threads_do_not_show),
+	    cmocka_unit_test(stored_rows_match_a_computation_in_double),
+	    cmocka_unit_test(rows_that_are_stored_as_they_came_change_nothing),
+	    cmocka_unit_test(a_codec_that_drops_nothing_loses_in_rows_alone),
+	    cmocka_unit_test(threads_and_instruction_sets_do_not_show_in_stored_rows),
 	    cmocka_unit_test(values_that_are_not_finite_are_errors),
+	    cmocka_unit_test(stored_values_that_are_not_finite_are_errors),
 	    cmocka_unit_test(sums_that_overflow_are_errors),
 	    cmocka_unit_test(bad_layers_are_refused),
 	    cmocka_unit_test(bad_selections_are_refused),
