@@ -287,7 +287,7 @@ typedef struct ckv_llama_stream_report {
 	double turn_s;           /* seconds of turning keys */
 	uint64_t cache_alloc;    /* bytes of the cache tensors */
 	uint64_t own_bytes;      /* memory of the bookkeeping beside it, working memory left out */
-	int32_t hosted;          /* 1: rows of our own; n_rows are the fullest layer's, n_evicted the mean's; cache_alloc has both caches */
+	int32_t hosted; /* 1: rows of our own: n_rows of the fullest layer, n_evicted of the mean, cache_alloc of both */
 } ckv_llama_stream_report;
 CKV_API ckv_status ckv_llama_stream_get_report(const ckv_llama *ckv, ckv_llama_stream_report *report);
 
