@@ -174,8 +174,10 @@ bool progress_step(int32_t n_done, int32_t n_total, void *user); /* as ckv_llama
 void progress_end(progress *p);
 
 /* --------------------------------------------------------------- memory.c */
-uint64_t memory_peak(void);      /* bytes resident at most, so far */
-uint64_t memory_now(void);       /* bytes resident */
+uint64_t memory_peak(void); /* bytes resident at most, so far */
+uint64_t memory_now(void);  /* bytes resident */
+/* What was freed, where the C library keeps it for later: after something large. */
+void memory_give_back(void);
 uint64_t memory_available(void); /* bytes the system can give; 0: unknown */
 double seconds(void);
 

@@ -137,6 +137,7 @@ bool run_make_small(run *r) {
 void run_drop_large(run *r) {
 	llama_free(r->large);
 	r->large = NULL;
+	memory_give_back();
 }
 
 void run_heading(const run *r, const char *what, const char *text) {

@@ -4,6 +4,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,6 +27,12 @@ uint64_t memory_peak(void) {
 	struct rusage usage;
 	uint64_t peak = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024u : 0, now = memory_now();
 	return peak > now ? peak : now;
+}
+
+void memory_give_back(void) {
+#ifdef __GLIBC__
+	malloc_trim(0);
+#endif
 }
 
 uint64_t memory_available(void) {

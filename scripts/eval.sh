@@ -44,8 +44,8 @@ case $which in
 all | ruler)
 	data=$(scripts/fetch-ruler.sh)
 	# Which subtasks the model can do at all; those at 0.5 or above are then asked of every policy.
-	evaluate ruler ruler --data "$data" --prompts "$data/prompts.json" --length 1024 --examples 5 --policy full --keep 10%
-	parts=$(awk 'NF && /^ruler\// { task = $1 } $1 == "full" && $NF != "" { print task, $0 }' "$out/ruler/table.txt" |
+	evaluate ruler-whole ruler --data "$data" --prompts "$data/prompts.json" --length 1024 --examples 5 --policy full --keep 10%
+	parts=$(awk 'NF && /^ruler\// { task = $1 } $1 == "full" && $NF != "" { print task, $0 }' "$out/ruler-whole/table.txt" |
 		python3 -c 'import re, sys
 for line in sys.stdin:
     score = re.findall(r"([0-9.]+) \[[^]]*\]\s*$", line)

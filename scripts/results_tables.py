@@ -74,13 +74,13 @@ def print_across(folder, base="chunkkv"):
     policies = list(dict.fromkeys(p for task in found.values() for p in task))
     print("| task |" + "".join(f" {p} |" for p in policies) + "\n|---|" + "---|" * len(policies))
     for task, kl in found.items():
-        print(f"| {task} |" + "".join(f" {sum(kl[p].values()) / len(kl[p]):.2f} |" for p in policies))
+        print(f"| {task} |" + "".join(f" {sum(kl[p].values()) / len(kl[p]):.2f} |" if p in kl else " |" for p in policies))
     cells = []
     for p in policies:
-        more = [kl[p][e] - kl[base][e] for kl in found.values() for e in kl[p]]
+        more = [kl[p][e] - kl[base][e] for kl in found.values() for e in kl.get(p, {}) if e in kl[base]]
         mean, low, high = interval(more)
-        cells.append(" |" if p == base else f" {mean:+.2f} <sub>{low:+.2f} to {high:+.2f}</sub> |")
-    print(f"| more than {base}, {len(more)} examples |" + "".join(cells))
+        cells.append(" |" if p == base else f" {mean:+.2f} <sub>{low:+.2f} to {high:+.2f}, {len(more)}</sub> |")
+    print(f"| more than {base}, interval, examples |" + "".join(cells))
 
 
 def main():

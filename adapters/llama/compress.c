@@ -425,8 +425,7 @@ static bool is_uneven(const job *j) {
 static bool may_host(const job *j) {
 	bool good = llama_n_seq_max(j->ctx) == 1;
 	for (int32_t i = 0; i < j->n_layers; i++) {
-		const layer_view *layer = j->keep[i].layer;
-		good = good && !layer->sinks && layer->k_root->type == GGML_TYPE_F16 && layer->v_root->type == GGML_TYPE_F16;
+		good = good && ckv_llama_hostable(j->keep[i].layer);
 	}
 	return good;
 }

@@ -81,18 +81,23 @@ static ckv_status load_layer(ckv_llama *ckv, const host_plan *plan, int32_t numb
 	return status;
 }
 
+bool ckv_llama_hostable(const layer_view *layer) {
+	return !layer->sinks && layer->k_root->type == GGML_TYPE_F16 && layer->v_root->type == GGML_TYPE_F16;
+}
+
 ckv_status ckv_llama_host_can(ckv_llama *ckv, const layer_view *layer) {
-	if (layer->k_root->type != GGML_TYPE_F16 || layer->v_root->type != GGML_TYPE_F16) {
-		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
-		                      "a hosted cache takes rows from a cache of type f16, this one is %s: rows are packed by the "
-		                      "policy (+kivi4), not by llama.cpp",
-		                      ggml_type_name(layer->k_root->type));
+	if (ckv_llama_hostable(layer)) {
+		return CKV_OK;
 	}
 	if (layer->sinks) {
 		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED,
 		                      "layer %d has attention sinks of its own, which a hosted cache does not know", layer->index);
 	}
-	return CKV_OK;
+	return ckv_llama_fail(
+	    ckv, CKV_ERR_UNSUPPORTED,
+	    "a hosted cache takes rows from a cache of type f16, this one is %s: rows are packed by the policy "
+	    "(+kivi4), not by llama.cpp",
+	    ggml_type_name(layer->k_root->type));
 }
 
 ckv_status ckv_llama_held_make(ckv_llama *ckv, int32_t n_layers, held_cache *held) {

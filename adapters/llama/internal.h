@@ -353,7 +353,8 @@ uint64_t ckv_llama_host_stream_bytes(const ckv_llama *ckv);
 /* Counts what the stream has after a restore. */
 ckv_status ckv_llama_host_stream_restored(ckv_llama *ckv);
 
-/* host_fill.c: whether a layer's rows can go into a cache of our own. */
+/* host_fill.c: whether a layer's rows can go into a cache of our own; and with a message why not. */
+bool ckv_llama_hostable(const layer_view *layer);
 ckv_status ckv_llama_host_can(ckv_llama *ckv, const layer_view *layer);
 /* Arrays for the layers of a held cache. */
 ckv_status ckv_llama_held_make(ckv_llama *ckv, int32_t n_layers, held_cache *held);
