@@ -5,8 +5,6 @@
 
 #include <ggml.h>
 
-static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
-
 /* ------------------------------------------------------------------------------------------------------ preparing */
 
 /* Tokens of prompt and answer, if it becomes as long as it may. */
@@ -46,7 +44,7 @@ static void decide_rotation(run *r) {
  * equally. */
 static bool make_full(run *r) {
 	const run_options *o = r->options;
-	int32_t cells = o->n_ctx ? o->n_ctx : reach(r), piece = o->ctx_budget > 4 ? o->ctx_budget / 4 : 1;
+	int32_t cells = o->n_ctx ? o->n_ctx : reach(r);
 	if (cells < reach(r)) {
 		fail("prompt and answer have up to %d tokens, which the full cache of --ctx %d can't hold: give at least --ctx %d",
 		     reach(r), cells, reach(r));
@@ -57,7 +55,7 @@ static bool make_full(run *r) {
 		return false;
 	}
 	bool fits = reach(r) <= o->ctx_budget;
-	r->large = engine_context(&r->engine, r->meter, cells, fits ? smaller(piece, o->n_ubatch) : o->n_ubatch);
+	r->large = engine_context(&r->engine, r->meter, cells, fits ? engine_piece(o->ctx_budget, o->n_ubatch) : o->n_ubatch);
 	return r->large != NULL;
 }
 

@@ -92,10 +92,8 @@ static bool owe_rest(chat *c, const turn *t, int32_t done) {
 static void warn_of_length(chat *c) {
 	int32_t trained = llama_model_n_ctx_train(c->engine.model);
 	if (!c->bounds.rotate && !c->warned && trained > 0 && chat_seen(c) > trained && !c->options->quiet) {
-		fprintf(stderr,
-		        "note: the conversation has passed the %d tokens that the model was trained for; with --rotate "
-		        "positions would stay below\n",
-		        trained);
+		fprintf(stderr, "note: the conversation has passed the %d tokens that the model was trained for%s\n", trained,
+		        policy_streams_hosted(c->options) ? "" : "; with --rotate positions would stay below");
 		c->warned = true;
 	}
 }

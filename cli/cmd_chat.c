@@ -89,8 +89,8 @@ static void choose_bounds(chat *c) {
 	if (trained > 0 && o->ctx_budget > trained && !o->rotate) {
 		c->bounds.budget = trained;
 		if (!o->quiet) {
-			fprintf(stderr, "note: the model was trained for %d tokens: that is the budget, --rotate allows more\n",
-			        trained);
+			fprintf(stderr, "note: the model was trained for %d tokens: that is the budget%s\n", trained,
+			        policy_streams_hosted(o) ? "" : ", --rotate allows more");
 		}
 	}
 	bool can = !ggml_is_quantized(o->type) && !policy_streams_hosted(o);

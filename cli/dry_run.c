@@ -125,16 +125,30 @@ static void tell_memory(double need) {
 	}
 }
 
+/* As the run itself finds it. */
+static bool fits_stream(const run_options *o, const cache_shape *s) {
+	ckv_stream *probe;
+	ckv_error error;
+	const ckv_stream_shape shape = {(int32_t)s->n_kv_heads, (int32_t)s->dim_k, (int32_t)s->dim_v};
+	if (s->window > 0) {
+		fail("a cache of our own of fixed size does not go with sliding-window models; --cache own does");
+		return false;
+	}
+	if (ckv_stream_create(&probe, &o->stream, o->ctx_budget, &shape, 1, NULL, &error)) {
+		fail("--ctx-budget: %s", error.message);
+		return false;
+	}
+	ckv_stream_free(probe);
+	return true;
+}
+
 /* A row of a stream as f16 with its position, score and place, see chunkkv/stream.h. */
 static double stream_bytes(const run_options *o, const cache_shape *s, int64_t reach) {
 	int64_t rows = reach < o->ctx_budget ? reach : o->ctx_budget + 1;
 	return (double)(s->n_layers * s->n_kv_heads) * (double)rows * (2.0 * (double)(s->dim_k + s->dim_v) + 16.0);
 }
 
-static int64_t stream_cells(const run_options *o, const cache_shape *s) {
-	int64_t piece = engine_piece(o->ctx_budget, o->n_ubatch);
-	return padded(piece + (s->window > 1 ? s->window : 1));
-}
+static int64_t stream_cells(const run_options *o) { return padded((int64_t)engine_piece(o->ctx_budget, o->n_ubatch) + 1); }
 
 /* A cache of fixed size, beside the full one that the same tokens would fill. */
 static int tell_bounded(const engine *e, const cache_shape *s, int32_t n_tokens) {
@@ -145,7 +159,10 @@ static int tell_bounded(const engine *e, const cache_shape *s, int32_t n_tokens)
 		return fail("prompt and answer do not fit --ctx %d: give at least --ctx %lld", o->n_ctx, (long long)reach);
 	}
 	bool hosted = policy_streams_hosted(o);
-	cells = hosted ? stream_cells(o, s) : cells;
+	if (hosted && !fits_stream(o, s)) {
+		return EXIT_FAILED;
+	}
+	cells = hosted ? stream_cells(o) : cells;
 	double own = hosted ? stream_bytes(o, s, reach) : 0.0;
 	double need =
 	    model_bytes(o->model) + own + cache_bytes(o, s, cells) + (o->compare ? cache_bytes(o, s, full_cells) : 0.0);
@@ -158,7 +175,7 @@ static int tell_bounded(const engine *e, const cache_shape *s, int32_t n_tokens)
 		printf("  (%d rows at most in each head%s, however many tokens come)\n", o->ctx_budget,
 		       strcmp(o->stream.layers, "uniform") != 0 ? " on average" : "");
 	}
-	tell_cells(hosted ? "llama.cpp's beside" : "bounded cache", e, s, cells);
+	tell_cells(hosted ? "llama.cpp's cells" : "bounded cache", e, s, cells);
 	if (hosted) {
 		puts(": for tokens in hand)");
 	} else {

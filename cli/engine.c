@@ -139,9 +139,8 @@ int32_t engine_piece(int32_t budget, int32_t n_ubatch) {
 /* The rows of a hosted cache are not llama.cpp's: it has cells for what is read at once, which is never more than a quarter
  * of the budget. */
 struct llama_context *engine_bounded_context(const engine *e, ckv_llama *ckv, int32_t budget, int32_t n_ubatch) {
-	int32_t window = llama_model_n_swa(e->model), piece = engine_piece(budget, n_ubatch);
-	int32_t cells = piece + (window > 1 ? window : 1);
-	return policy_streams_hosted(e->options) ? engine_context(e, ckv, cells, piece)
+	int32_t piece = engine_piece(budget, n_ubatch);
+	return policy_streams_hosted(e->options) ? engine_context(e, ckv, piece + 1, piece)
 	                                         : engine_context(e, ckv, budget, n_ubatch);
 }
 

@@ -203,7 +203,7 @@ ckv_status ckv_llama_stream_pin(ckv_llama *ckv, int32_t first, int32_t end) {
 	}
 	ckv_llama_begin(ckv);
 	bounded *b = &ckv->bound;
-	if (!b->by_token || first < 0 || end < first) {
+	if (!b->by_token || first < 0 || end < first || end > CKV_MAX_TOKENS) {
 		return ckv_llama_fail(ckv, b->by_token ? CKV_ERR_ARG : CKV_ERR_UNSUPPORTED,
 		                      b->by_token ? "positions %d to %d are no range"
 		                                  : "one-shot policies in blocks can't pin tokens (%d to %d)",
@@ -219,6 +219,9 @@ ckv_status ckv_llama_stream_pin(ckv_llama *ckv, int32_t first, int32_t end) {
 		b->pin_capacity = capacity;
 	}
 	ckv_status status = ckv->host.stream ? ckv_llama_host_stream_pin(ckv, first, end) : CKV_OK;
+	if (status) {
+		return status; /* nothing has changed */
+	}
 	for (int32_t i = 0; i < b->n_keepers && status == CKV_OK; i++) {
 		if (b->keepers[i]) {
 			status = ckv_keeper_pin(b->keepers[i], first, end);

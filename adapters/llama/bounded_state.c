@@ -248,6 +248,9 @@ static ckv_status open_state(ckv_llama *ckv, reader *r, state_head *head, const 
 		return ckv_llama_fail(ckv, CKV_ERR_ARG, "the saved sequence is damaged");
 	}
 	const bounded *b = &ckv->bound;
+	if (head->n_seen < 0 || head->n_evicted > (uint64_t)head->n_seen || head->n_evictions > (uint64_t)head->n_seen) {
+		return ckv_llama_fail(ckv, CKV_ERR_ARG, "the saved sequence is damaged");
+	}
 	if (head->hosted != (ckv->host.stream != NULL)) {
 		return ckv_llama_fail(ckv, CKV_ERR_STATE, "the saved sequence %s a hosted cache, this one %s",
 		                      head->hosted ? "has" : "has not", head->hosted ? "has not" : "has");

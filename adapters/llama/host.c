@@ -314,6 +314,7 @@ void ckv_llama_host_note(ckv_llama *ckv, const struct ggml_tensor *node) {
 
 void ckv_llama_host_leave(ckv_llama *ckv) {
 	hosting *h = &ckv->host;
+	ckv->bound.active = ckv->bound.active && !h->stream;
 	ckv_cache_free(h->cache);
 	ckv_stream_free(h->stream);
 	ckv_llama_release(ckv, h->layers);

@@ -3,7 +3,7 @@
  *
  * A piece of tokens is decoded as ever. Behind the write of a layer's rows its attention is not computed but taken over the
  * stored rows and the piece's own; then the stream takes these in, and lets others go. llama.cpp keeps the newest token's
- * cell, for the next position, and those of its sliding windows. The budget holds between pieces: a token sees the rows that
+ * cell, for the next position. The budget holds between pieces: a token sees the rows that
  * were left by the piece before, and those of its own piece up to itself. */
 #include "adapters/llama/internal.h"
 
@@ -19,9 +19,8 @@ bool ckv_llama_streams_hosted(const ckv_llama *ckv) {
 }
 
 int32_t ckv_llama_host_stream_piece(const struct llama_context *ctx) {
-	/* One cell for the newest token, or a window's. */
-	int64_t window = llama_model_n_swa(llama_get_model(ctx)),
-	        room = (int64_t)llama_n_ctx_seq(ctx) - (window > 1 ? window : 1);
+	/* One cell is the newest token's. */
+	int64_t room = (int64_t)llama_n_ctx_seq(ctx) - 1;
 	return room < 1 ? 0 : room > CKV_MAX_TOKENS ? CKV_MAX_TOKENS : (int32_t)room;
 }
 
@@ -39,24 +38,21 @@ static ckv_status check_begin(ckv_llama *ckv) {
 	if (llama_n_seq_max(b->ctx) > 1) {
 		return ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED, "a hosted cache serves contexts of one sequence (n_seq_max 1)");
 	}
-	if (ckv_llama_host_stream_piece(b->ctx) < 1) {
-		return ckv_llama_fail(ckv, CKV_ERR_POLICY,
-		                      "the context's %u cells hold no more than the model's sliding window: the tokens in hand need "
-		                      "some too",
-		                      llama_n_ctx_seq(b->ctx));
+	if (llama_model_n_swa(llama_get_model(b->ctx)) > 0) {
+		/* One token shows no difference between layers with a window and without. */
+		return ckv_llama_fail(
+		    ckv, CKV_ERR_UNSUPPORTED,
+		    "a sequence of any length in a hosted cache: not with sliding-window models, whose layers can't "
+		    "be told apart before the window is full");
 	}
 	return CKV_OK;
 }
 
-/* The layers that are no sliding-window ones, as one token's graph has shown them. */
+/* The layers, as one token's graph has shown them. */
 static ckv_status take_layers(ckv_llama *ckv, ckv_stream_shape *shapes) {
 	hosting *h = &ckv->host;
 	for (int32_t i = 0; i < ckv->seen.n_layers; i++) {
 		const layer_view *layer = &ckv->seen.layers[i];
-		if (ckv_llama_is_sliding(ckv, layer)) {
-			h->n_window_layers++;
-			continue;
-		}
 		ckv_status status = ckv_llama_host_can(ckv, layer);
 		if (status) {
 			return status;
@@ -65,7 +61,7 @@ static ckv_status take_layers(ckv_llama *ckv, ckv_stream_shape *shapes) {
 		shapes[h->n_layers] = shape;
 		h->layers[h->n_layers++] = (hosted_layer){.index = layer->index, .k_root = layer->k_root, .shape = shape};
 	}
-	return h->n_layers ? CKV_OK : ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED, "no layer of this model sees the whole sequence");
+	return h->n_layers ? CKV_OK : ckv_llama_fail(ckv, CKV_ERR_UNSUPPORTED, "this model has no layer with a cache");
 }
 
 static ckv_status make_stream(ckv_llama *ckv) {
@@ -160,8 +156,9 @@ static ckv_status attend(ckv_llama *ckv, int32_t number, struct ggml_tensor *nod
 	ckv_llama_host_put(node, out);
 	double start = now();
 	status = scale_queries(ckv, scale, &q);
-	if (status == CKV_OK && ckv_stream_push(h->stream, number, &k, &v, &q)) {
-		status = ckv_llama_host_fail(ckv, CKV_ERR_STATE, ckv_stream_message(h->stream));
+	if (status == CKV_OK) {
+		status = ckv_stream_push(h->stream, number, &k, &v, &q);
+		status = status ? ckv_llama_host_fail(ckv, status, ckv_stream_message(h->stream)) : CKV_OK;
 	}
 	h->push_s += now() - start;
 	return status;
@@ -245,7 +242,9 @@ static ckv_status decode_piece(ckv_llama *ckv, const llama_token *tokens, int32_
 		                      "the sequence has not the %d tokens of before: was something else decoded?", b->n_seen);
 	}
 	if (ckv_stream_check_room(h->stream, n)) {
-		return ckv_llama_fail(ckv, CKV_ERR_CAPACITY, "%s: pin less, or take a larger budget", ckv_stream_message(h->stream));
+		return ckv_llama_fail(ckv, CKV_ERR_CAPACITY, "%s: pin less, or %s", ckv_stream_message(h->stream),
+		                      strcmp(b->params.layers, "uniform") == 0 ? "take a larger budget"
+		                                                               : "use a policy whose layers have equal budgets");
 	}
 	for (int32_t i = 0; i < h->n_layers; i++) {
 		h->layers[i].written = false;
@@ -259,7 +258,9 @@ static ckv_status decode_piece(ckv_llama *ckv, const llama_token *tokens, int32_
 		bool none = status == CKV_ERR_CANCELLED && count_rows(ckv, b->n_seen, &most, &mean) &&
 		            llama_memory_seq_pos_max(h->memory, b->seq) + 1 == b->n_seen;
 		b->broken = b->broken || !none;
-		return status;
+		return none || status != CKV_ERR_CANCELLED
+		           ? status
+		           : ckv_llama_fail(ckv, CKV_ERR_HOST, "a hosted cache was stopped halfway: begin the sequence anew");
 	}
 	status = h->failed ? h->failed : note_piece(ckv, n);
 	b->broken = b->broken || status != CKV_OK;
@@ -291,9 +292,9 @@ uint64_t ckv_llama_host_stream_bytes(const ckv_llama *ckv) {
 void ckv_llama_host_stream_report(const ckv_llama *ckv, ckv_llama_stream_report *report) {
 	report->hosted = 1;
 	report->n_layers = ckv->host.n_layers;
-	report->n_window_layers = ckv->host.n_window_layers;
+	report->n_window_layers = 0;
 	report->cache_alloc = ckv_llama_cache_alloc(ckv);
-	report->own_bytes = ckv->host.bytes_size + ckv->host.result_size + ckv->host.queries_size + ckv->host.scaled_size;
+	report->own_bytes = 0; /* positions and scores are with the rows */
 }
 
 ckv_status ckv_llama_host_stream_restored(ckv_llama *ckv) {

@@ -147,8 +147,7 @@ typedef struct hosting {
 	double push_s;      /* seconds of taking them in */
 	hosted_layer *layers;
 	int32_t n_layers;
-	int32_t n_window_layers; /* of a stream: layers that are llama.cpp's */
-	int32_t base;            /* tokens seen when it was put to use: what can't be taken back */
+	int32_t base; /* tokens seen when it was put to use: what can't be taken back */
 	llama_memory_t memory;
 	llama_seq_id seq;
 	int32_t window; /* of the model's sliding-window layers; 0: none */

@@ -104,6 +104,9 @@ static ckv_status take_over(ckv_llama *ckv, struct llama_context **ctx, llama_se
 		return ckv_llama_fail(ckv, CKV_ERR_STATE,
 		                      "sequence %d is none of this context's, or ckv_llama_attach was not called", seq);
 	}
+	if (ckv->bound.active && ckv->bound.ctx == *ctx) {
+		return ckv_llama_fail(ckv, CKV_ERR_STATE, "a sequence of any length is decoded in this context, which it needs");
+	}
 	ckv_status status = check_alone(ckv, *ctx, seq);
 	bool hosted = ckv->host.cache && ckv->host.memory == llama_get_memory(*ctx);
 	status = status ? status : ckv_llama_state_copy(ckv, *ctx, seq, -1);

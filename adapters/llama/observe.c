@@ -533,6 +533,9 @@ bool ckv_llama_eval(struct ggml_tensor *tensor, bool ask, void *user) {
 		return before(ckv, tensor);
 	}
 	take_hosts_off(ckv, tensor);
+	if (ckv->seen.active && tensor->op == GGML_OP_NONE && ckv_llama_is_attention(tensor)) {
+		ckv->seen.flaw = FLAW_LAYOUT; /* a host that we don't reach, behind somebody else's callback */
+	}
 	if (wanted(ckv, tensor)) { /* with the mask as it was computed with */
 		ckv->seen.flaw = read_wanted(ckv, tensor);
 	}

@@ -235,9 +235,10 @@ CKV_API ckv_status ckv_llama_shrink(ckv_llama *ckv, struct llama_context **ctx, 
  *
  * Hosted (ckv_llama_set_cache; auto for policies that merge or whose layers differ): the rows are a ckv_stream's, each layer
  * and head its own, and no longer llama.cpp's. The budget is then ours alone, and the context needs cells for the tokens in
- * hand only: 256, or a model's sliding window and as many tokens as shall be read at once. Rows go after every piece, token
+ * hand only: 256, or as many tokens as shall be read at once and one. Rows go after every piece, token
  * by token (interval has no meaning). Its context is of type f16 and one sequence. Refused: rotate, blocks, another policy
- * on the way. A piece is not broken off: an abort_callback that was attached is asked before each. */
+ * on the way, sliding-window models. A piece is not broken off: an abort_callback that was attached is asked before each,
+ * and takes the place of one that was set by llama_set_abort_callback. */
 
 /* As ckv_llama_create_params, with a streaming policy. options->n_threads also serves the scoring. */
 CKV_API ckv_status ckv_llama_create_stream(ckv_llama **ckv, const ckv_stream_params *params, const ckv_ctx_options *options,

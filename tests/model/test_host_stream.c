@@ -169,7 +169,7 @@ static void attends_to(const char *policy, int32_t layer) {
 	for (int32_t i = 0; i < 40; i++) {
 		bounded_feed(&f, f.prompt.tokens + i, 1, 1);
 	}
-	print_message("%-28s layer %d, %d rows: largest error %.6f\n", policy, layer, r->n, r->worst);
+	print_message("%-28s layer %d, %d rows: largest error %.6f\n", policy, r->layer, r->n, r->worst);
 	assert_int_equal(r->n_judged, 40);
 	assert_true(r->worst < 1e-3);
 	r->f = NULL;
@@ -463,6 +463,36 @@ static void refuse(const char *policy, enum ggml_type type, uint32_t n_seq, int3
 	ckv_llama_free(ckv);
 }
 
+/* Whatever is done to the sequence from elsewhere is an error that says so, and beginning anew helps. */
+static void what_was_left_is_not_gone_on_with(void **state) {
+	bounded_fixture f;
+	ckv_llama_stream_options options;
+	(void)state;
+	bounded_open_hosted(&f, "h2o", 300, 256, NULL);
+	bounded_feed(&f, f.prompt.tokens, 100, 50);
+	assert_int_equal(ckv_llama_shrink(f.ckv, &f.ctx, 0, 256), CKV_ERR_STATE);
+	assert_int_equal(ckv_llama_stream_pin(f.ckv, 0, INT32_MAX), CKV_ERR_ARG);
+	bounded_feed(&f, f.prompt.tokens + 100, 10, 10); /* neither has done anything */
+	ckv_llama_leave(f.ckv);
+	assert_int_equal(ckv_llama_stream_decode(f.ckv, f.prompt.tokens + 110, 10), CKV_ERR_STATE);
+	assert_int_equal(ckv_llama_stream_save(f.ckv, NULL, 0), 0);
+	ckv_llama_stream_options_default(&options);
+	options.budget = 256;
+	assert_true(llama_memory_seq_rm(llama_get_memory(f.ctx), 0, -1, -1));
+	assert_ok(f.ckv, ckv_llama_stream_begin(f.ckv, f.ctx, 0, &options));
+	bounded_feed(&f, f.prompt.tokens, f.prompt.n, 64);
+	bounded_close(&f);
+}
+
+/* The one test where windows slide: one token does not tell the layers apart. */
+static void sliding_windows_are_refused(void **state) {
+	(void)state;
+	if (llama_model_n_swa(model_load()) == 0) {
+		skip();
+	}
+	refuse("chunkkv", GGML_TYPE_F16, 1, 0, CKV_ERR_UNSUPPORTED, "sliding-window");
+}
+
 static void what_cannot_be_had_is_refused(void **state) {
 	bounded_fixture f;
 	ckv_stream_params other;
@@ -482,13 +512,24 @@ static void what_cannot_be_had_is_refused(void **state) {
 
 int main(void) {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_fits_is_the_plain_cache),  cmocka_unit_test(attention_is_over_the_rows_that_are_there),
-	    cmocka_unit_test(every_policy_keeps_its_budget), cmocka_unit_test(loses_as_little_as_in_llamas_cells),
-	    cmocka_unit_test(memory_stays_what_it_is),       cmocka_unit_test(restored_sequences_go_on_alike),
-	    cmocka_unit_test(kinds_are_told_apart),          cmocka_unit_test(too_many_pins_are_refused),
-	    cmocka_unit_test(stopping_loses_nothing),        cmocka_unit_test(foreign_decodes_are_noticed),
+	    cmocka_unit_test(what_fits_is_the_plain_cache),
+	    cmocka_unit_test(attention_is_over_the_rows_that_are_there),
+	    cmocka_unit_test(every_policy_keeps_its_budget),
+	    cmocka_unit_test(loses_as_little_as_in_llamas_cells),
+	    cmocka_unit_test(memory_stays_what_it_is),
+	    cmocka_unit_test(restored_sequences_go_on_alike),
+	    cmocka_unit_test(kinds_are_told_apart),
+	    cmocka_unit_test(too_many_pins_are_refused),
+	    cmocka_unit_test(stopping_loses_nothing),
+	    cmocka_unit_test(foreign_decodes_are_noticed),
+	    cmocka_unit_test(what_was_left_is_not_gone_on_with),
 	    cmocka_unit_test(what_cannot_be_had_is_refused),
+	    cmocka_unit_test(sliding_windows_are_refused),
 	};
+	bool slides = getenv("CKV_TEST_MODEL") && llama_model_n_swa(model_load()) > 0;
+	if (slides) {
+		cmocka_set_test_filter("sliding*");
+	}
 	const char *only = getenv("CKV_TEST_ONLY"); /* a pattern, while looking for something */
 	if (only) {
 		cmocka_set_test_filter(only);
