@@ -444,7 +444,7 @@ static void refusals_say_why(void **state) {
 	ckv_llama_stream_options options;
 	(void)state;
 	ckv_llama_stream_options_default(&options);
-	assert_int_equal(ckv_stream_parse("chunkkv:reference=1", &params, &error), CKV_OK);
+	assert_int_equal(ckv_stream_parse("chunkkv:mode=reference", &params, &error), CKV_OK);
 	assert_int_equal(ckv_llama_create_stream(&ckv, &params, NULL, &error), CKV_ERR_UNSUPPORTED);
 	assert_int_equal(ckv_stream_parse("cam", &params, &error), CKV_OK); /* merges: not in llama.cpp's own cache */
 	assert_int_equal(ckv_llama_create_stream(&ckv, &params, NULL, &error), CKV_OK);
