@@ -95,8 +95,7 @@ static void choose_bounds(chat *c) {
 	}
 	bool can = !ggml_is_quantized(o->type) && !policy_streams_hosted(o);
 	c->bounds.rotate = o->rotate || (!o->no_rotate && can);
-	c->ubatch = c->bounds.budget / 4 < o->n_ubatch ? c->bounds.budget / 4 : o->n_ubatch;
-	c->ubatch = c->ubatch > 0 ? c->ubatch : 1;
+	c->ubatch = engine_piece(c->bounds.budget, o->n_ubatch);
 }
 
 static bool make_context(chat *c) {

@@ -92,8 +92,7 @@ ckv_status ckv_llama_host_stream_begin(ckv_llama *ckv) {
 		return status;
 	}
 	ckv_llama_host_leave(ckv);
-	ckv->host =
-	    (hosting){.memory = llama_get_memory(b->ctx), .seq = b->seq, .window = llama_model_n_swa(llama_get_model(b->ctx))};
+	ckv->host = (hosting){.memory = llama_get_memory(b->ctx), .seq = b->seq};
 	status = make_stream(ckv);
 	if (status) {
 		ckv_llama_host_leave(ckv);
@@ -292,9 +291,7 @@ uint64_t ckv_llama_host_stream_bytes(const ckv_llama *ckv) {
 void ckv_llama_host_stream_report(const ckv_llama *ckv, ckv_llama_stream_report *report) {
 	report->hosted = 1;
 	report->n_layers = ckv->host.n_layers;
-	report->n_window_layers = 0;
 	report->cache_alloc = ckv_llama_cache_alloc(ckv);
-	report->own_bytes = 0; /* positions and scores are with the rows */
 }
 
 ckv_status ckv_llama_host_stream_restored(ckv_llama *ckv) {
